@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,13 @@ func (env *Env) Timeline(history []api.AttemptInfo) string {
 	if len(history) == 0 {
 		return ""
 	}
-	t := terminal.NewTable("ATTEMPT", "AT", "CONSUMER", "ENDED", "ERROR", "THEN", "BEFORE")
+	head := []string{"ATTEMPT", "AT", "CONSUMER", "ENDED", "ERROR", "THEN", "BEFORE"}
+	const routeColumn = 3
+	routed := slices.ContainsFunc(history, func(a api.AttemptInfo) bool { return a.Route != "" })
+	if routed {
+		head = slices.Insert(head, routeColumn, "ROUTE")
+	}
+	t := terminal.NewTable(head...)
 	for i := range history {
 		a := &history[i]
 		attempt, at := "-", "-"
@@ -27,7 +34,11 @@ func (env *Env) Timeline(history []api.AttemptInfo) string {
 		if a.At != "" {
 			at = env.When(a.At)
 		}
-		t.Row(attempt, at, terminal.OrDash(a.Consumer), a.EndText(wire.FormatMs), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(env.then(a)), terminal.OrDash(before(a)))
+		row := []any{attempt, at, terminal.OrDash(a.Consumer), a.EndText(wire.FormatMs), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(env.then(a)), terminal.OrDash(before(a))}
+		if routed {
+			row = slices.Insert(row, routeColumn, any(terminal.OrDash(terminal.Clean(a.Route))))
+		}
+		t.Row(row...)
 	}
 	return t.String()
 }

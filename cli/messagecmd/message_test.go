@@ -59,6 +59,22 @@ func TestMessageShow(t *testing.T) {
 	require.JSONEq(t, `{"id":"2","queue":"orders","payload_bytes":100}`, string(f.Next().Data))
 }
 
+// A history has a column of routes if an attempt had a choice.
+func TestMessageShowNamesRoutes(t *testing.T) {
+	f := clitest.StartFake(t)
+	m := api.MessageInfo{PeekedMessage: api.PeekedMessage{ID: "2", State: "ready", Attempt: 3, Payload: new("hello"), PayloadBytes: 5}, Queue: "orders", Reason: "It is ready."}
+	m.History = []api.AttemptInfo{
+		{Outcome: wire.AttemptNack, Attempt: 1, Consumer: "w", Route: "openai", DecidedBy: wire.DecidedByDefault},
+		{Outcome: wire.AttemptNack, Attempt: 2, Consumer: "w", DecidedBy: wire.DecidedByDefault},
+	}
+	clitest.Shows(f, program, "message show 2", "fila.admin.message-show", m,
+		"It is ready.", "", "message      2", "queue        orders", "state        ready", "attempt      3", "cost         0", "ahead of it  0 messages", "payload      5 bytes", "",
+		"ATTEMPT  AT  CONSUMER  ROUTE   ENDED   ERROR  THEN                       BEFORE",
+		"1        -   w         openai  nacked  -      retried at once (default)  -",
+		"2        -   w         -       nacked  -      retried at once (default)  -", "", "", "hello",
+	)
+}
+
 func TestMessageDeleteAndRunNow(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "message delete 1", "fila.admin.message-delete",

@@ -45,7 +45,7 @@ func histories(from store.Store, refs []store.Ref) [][]api.AttemptInfo {
 
 func attemptInfo(p *history.AttemptRecord) api.AttemptInfo {
 	a := api.AttemptInfo{
-		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
+		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, Route: p.Route, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
 		DecidedBy: p.DecidedBy, Rule: p.Rule, Reason: p.Reason, DelayMs: p.Delay / 1e6, WaitedMs: p.Waited / 1e6,
 	}
 	if p.At != 0 {

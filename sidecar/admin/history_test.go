@@ -36,6 +36,8 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 // A record of a move has the source and the target queue.
 func TestAMoveInAHistory(t *testing.T) {
 	p := history.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
+	by := history.AttemptRecord{Outcome: wire.AttemptNack, Number: 1, Route: "openai"}
+	require.Equal(t, api.AttemptInfo{Outcome: "nack", Attempt: 1, Route: "openai"}, attemptInfo(&by))
 	require.Equal(t, api.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 

@@ -73,6 +73,7 @@ type Failure struct {
 	ID       store.ID
 	Attempts uint32   // ended ones, this one included
 	Key      string   // fairness key
+	Route    string   // by which the message went; empty: it had no choice
 	Fresh    *Message // if it may not be on disk yet
 	Error    string
 	Code     string

@@ -115,8 +115,8 @@ func (q *side) onAck(in *Input, now int64) {
 	case wire.AckTerm:
 		q.onTerm(seq, s, in, now)
 	case wire.AckNoResponders:
+		r := q.record(s, s.Attempts+1, wire.AttemptNoResponders, now)
 		le := q.takeBack(seq, s, now)
-		r := q.record(s, &le, s.Attempts+1, wire.AttemptNoResponders, now)
 		q.storeRecord(seq, &r)
 		if c := le.Consumer; c.Reg == le.Reg {
 			q.unreachable(c, now)
@@ -146,7 +146,7 @@ func (q *side) onTerm(seq uint64, s *backlog.Slot, in *Input, now int64) {
 		return
 	}
 	s.Attempts++
-	r := q.record(s, &q.Leases.Items[s.Ref], s.Attempts, wire.AttemptTerm, now)
+	r := q.record(s, s.Attempts, wire.AttemptTerm, now)
 	r.Error, r.Code, r.DecidedBy, r.Reason = in.Ack.Error, in.Ack.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
 	q.deadLetterFailed(seq, s, &r, in.Confirm, now)
 }
@@ -165,11 +165,11 @@ func (q *side) countAttempt(s *backlog.Slot, o inspect.Outcome, now int64) {
 	}
 }
 
-// record is the record of an attempt of message s that ends now. The message still has
-// the ReadyAt of the attempt.
-func (q *side) record(s *backlog.Slot, le *backlog.Lease, number uint32, outcome string, now int64) history.AttemptRecord {
+// record is the record of an attempt of the leased message s that ends now.
+func (q *side) record(s *backlog.Slot, number uint32, outcome string, now int64) history.AttemptRecord {
+	le := &q.Leases.Items[s.Ref]
 	r := history.AttemptRecord{
-		Outcome: outcome, Number: number, Dead: q.isDead(), At: le.At, Consumer: le.Consumer.Name, Blocked: le.Blocked,
+		Outcome: outcome, Number: number, Dead: q.isDead(), At: le.At, Consumer: le.Consumer.Name, Route: q.routeName(s.Sub, le.Permits), Blocked: le.Blocked,
 	}
 	if le.At != 0 {
 		r.Took, r.Waited = now-le.At, le.At-s.ReadyAt
@@ -239,8 +239,8 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, e ga
 		e.Outcome, e.Failed, e.Later = breaker.Failure, &call, judged
 	}
 	route := q.Leases.Items[s.Ref].Permits.Route()
+	r := q.record(s, s.Attempts, outcome, now)
 	le, later := q.unlease(s, e, now)
-	r := q.record(s, &le, s.Attempts, outcome, now)
 	q.gates.RetryAfter(s.Sub, route, retryAfter, now)
 	switch {
 	case q.isDead():
@@ -250,7 +250,7 @@ func (q *side) fail(seq uint64, s *backlog.Slot, outcome string, f Failure, e ga
 		q.gates.Overloaded(s.Sub, route, le.At, call, "", false, now)
 	}
 	q.countFailure(s.Flow, now)
-	f.Role, f.Seq, f.Key = q.role, seq, q.Name(s.Flow)
+	f.Role, f.Seq, f.Key, f.Route = q.role, seq, q.Name(s.Flow), r.Route
 	if !judged {
 		if !q.isDead() {
 			q.count().Failed++

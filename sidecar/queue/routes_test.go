@@ -149,7 +149,8 @@ func TestARestartKeepsTheRoute(t *testing.T) {
 	r.PauseCircuit("one", queue.Forever)
 	r.Consume(queue.Main, "w", 100, 0)
 	id := r.Enqueue("k", by("one", "two"))
-	require.Equal(t, "two", r.One().Route)
+	d := r.One()
+	require.Equal(t, "two", d.Route)
 	r.Commit()
 	r.Pass(time.Second) // the lease is written
 	r.Commit()
@@ -157,6 +158,51 @@ func TestARestartKeepsTheRoute(t *testing.T) {
 	require.EqualValues(t, 1, r.InFlight("two"))
 	require.Zero(t, r.InFlight("one"))
 	require.Equal(t, "two", r.Find(queue.Main, id).Route)
+	r.Ack(d, nack, "")
+	r.Commit()
+	require.Equal(t, "two", records(r, ref(r, queue.Main, 1))[0].Route)
+}
+
+// Each attempt in the history has its route, however it ended, and nothing has one without a choice.
+func TestAttemptsNameTheirRoute(t *testing.T) {
+	for _, judge := range []bool{false, true} {
+		r := newRig(t, func(s *queue.Settings) { s.Judge = judge })
+		r.Enqueue("k", by("one", "two"))
+		r.Commit()
+		ended := func(route string, a wire.Ack) {
+			r.Consume(queue.Main, "w", 100, 0)
+			d := r.One()
+			require.Equal(t, route, d.Route)
+			r.Leave(queue.Main, "w")
+			if a.Kind == 0 {
+				r.Pass(time.Duration(d.Deadline - r.Now))
+			} else {
+				r.Ack(d, a, "")
+			}
+			r.Run()
+			for _, f := range r.Judge {
+				require.Equal(t, route, f.Route, "on_failure knows it")
+				r.Post(queue.Input{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: f}})
+			}
+			r.Judge = r.Judge[:0]
+			r.Run()
+			r.Commit()
+		}
+		ended("one", nack)
+		r.PauseCircuit("one", queue.Forever)
+		ended("two", nobody)
+		ended("two", wire.Ack{})
+		r.PauseCircuit("one", 0)
+		ended("one", wire.Ack{Kind: wire.AckTerm})
+		r.Consume(queue.Dead, "dead", 1, 0)
+		r.Ack(r.One(), nack, "")
+		r.Commit()
+		var got []string
+		for _, p := range records(r, ref(r, queue.Dead, 1)) {
+			got = append(got, p.Outcome+" "+p.Route)
+		}
+		require.Equal(t, []string{"nack one", "no_responders two", "expired two", "term one", "nack "}, got)
+	}
 }
 
 // With weights messages are shared among the routes that admit them in proportion, and a

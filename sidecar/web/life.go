@@ -100,7 +100,11 @@ func (l *life) attempt(a *api.AttemptInfo) {
 	if a.Outcome != "ack" {
 		kind = "failed"
 	}
-	text := fmt.Sprintf("attempt %d: %s", a.Attempt, a.EndText(spanMs))
+	text := fmt.Sprintf("attempt %d", a.Attempt)
+	if a.Route != "" {
+		text += " by route " + a.Route
+	}
+	text += ": " + a.EndText(spanMs)
 	if a.Times > 1 {
 		text += fmt.Sprintf(", the first of %d in a row", a.Times)
 	}

@@ -17,7 +17,7 @@ func TestLife(t *testing.T) {
 	from := time.Unix(1_700_000_000, 0)
 	at := func(s int) string { return wire.Timestamp(from.Add(time.Duration(s) * time.Second).UnixNano()) }
 	history := []api.AttemptInfo{
-		{Attempt: 1, At: at(20), WaitedMs: 20_000, Held: []api.HeldInfo{{Kind: "rate", Gate: "throttle:v", Ms: 5000}}, TookMs: 10_000, Outcome: wire.AttemptNack, DelayMs: 30_000},
+		{Attempt: 1, At: at(20), WaitedMs: 20_000, Held: []api.HeldInfo{{Kind: "rate", Gate: "throttle:v", Ms: 5000}}, TookMs: 10_000, Outcome: wire.AttemptNack, DelayMs: 30_000, Route: "openai"},
 		{Attempt: 2, At: at(70), WaitedMs: 10_000, TookMs: 1, Outcome: wire.AttemptExpired},
 	}
 	l := lifeOf(at(0), at(100), history, from.Add(time.Hour))
@@ -32,6 +32,9 @@ func TestLife(t *testing.T) {
 		"wait 0.00% 20.00%", "blocked 0.00% 5.00%", "failed 20.00% 10.00%", "backoff 30.00% 30.00%",
 		"wait 60.00% 10.00%", "failed 70.00% 0.50%", "dead 99.50% 0.50%",
 	}, got)
+
+	require.Equal(t, "attempt 1 by route openai: nacked after 10 s", l.Parts[2].Text)
+	require.Equal(t, "attempt 2: lease expired after 1 ms", l.Parts[5].Text)
 
 	require.Empty(t, lifeOf(at(0), "", nil, from).Parts, "no attempt yet")
 	require.Empty(t, lifeOf("", "", history, from).Parts)

@@ -111,13 +111,13 @@ func TestATimelineSaysHowOften(t *testing.T) {
 	r := newRig(t, nil)
 	m := someMessage("x")
 	m.History = []api.AttemptInfo{
-		{Outcome: wire.AttemptNoResponders, Attempt: 1, At: "2030-01-02T15:04:05Z", Consumer: "w"},
+		{Outcome: wire.AttemptNoResponders, Attempt: 1, At: "2030-01-02T15:04:05Z", Consumer: "w", Route: "openai"},
 		{Outcome: wire.AttemptMoved, At: "2030-01-02T15:04:30Z", From: "orders.dlq", To: "by-hand"},
 		{Outcome: wire.AttemptNoResponders, Attempt: 2, At: "2030-01-02T15:05:05Z", Consumer: "w", Times: 3, LastAt: "2030-01-02T15:06:05Z"},
 	}
 	r.reply(api.VerbMessageShow, m)
 	body := r.get("/messages/" + someID).Body.String()
-	require.Contains(t, body, "Attempt 1: no subscriber</strong>")
+	require.Contains(t, body, "Attempt 1 by route openai: no subscriber</strong>")
 	require.Contains(t, body, "<strong>moved from orders.dlq to by-hand</strong>")
 	require.Contains(t, body, "Attempt 2: no subscriber, 3 times</strong>")
 	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z" title="2030-01-02T15:06:05Z">`)

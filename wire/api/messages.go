@@ -161,6 +161,7 @@ type AttemptInfo struct {
 	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
 	At        string     `json:"at,omitempty"`          // when it was delivered, redriven or moved
 	Consumer  string     `json:"consumer,omitempty"`    // that had it
+	Route     string     `json:"route,omitempty"`       // by which it went, if it had a choice
 	TookMs    int64      `json:"took_ms,omitempty"`     // from the delivery to the end
 	Error     string     `json:"error,omitempty"`       // from the consumer
 	ErrorCode string     `json:"error_code,omitempty"`  // from the consumer
@@ -169,7 +170,7 @@ type AttemptInfo struct {
 	Reason    string     `json:"dead_reason,omitempty"` // why it became a dead letter then
 	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry
 	WaitedMs  int64      `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
-	Held      []HeldInfo `json:"held,omitempty"`        // gates that blocked it meanwhile, at most four, longest first
+	Held      []HeldInfo `json:"held,omitempty"`        // gates that blocked it meanwhile, at most four, or three with a route, longest first
 	Times     uint32     `json:"times,omitempty"`       // if more than one: how many deliveries in a row this record stands for; it describes the first, except that LastAt and Consumer are of the last
 	LastAt    string     `json:"last_at,omitempty"`
 	From      string     `json:"from,omitempty"` // of a moved message: the queue it left

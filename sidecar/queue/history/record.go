@@ -20,6 +20,7 @@ type AttemptRecord struct {
 	At        int64  // Unix ns of the delivery, redrive or move; 0: not known
 	Took      int64  // ns until the attempt ended
 	Consumer  string
+	Route     string // by which the message went; empty: it had no choice
 	Error     string
 	Code      string
 	DecidedBy string // one of wire.DecidedBy...; empty: nothing had to be decided
@@ -29,7 +30,7 @@ type AttemptRecord struct {
 	Waited    int64  // ns between ready and delivered
 	Blocked   []BlockedInterval
 	Times     uint32 // how many attempts in a row this record stands for; 0 and 1: one
-	Last      int64  // Unix ns of the last delivery if Times > 1; Consumer is its consumer
+	Last      int64  // Unix ns of the last delivery if Times > 1; Consumer is its consumer, Route is of the first
 	From, To  string // queues of a move
 }
 
@@ -66,7 +67,10 @@ func (b *BlockedInterval) Gate() string { return b.Place + b.Key }
 // about several attempts has version 2, every other one version 1.
 //
 // The record of a move stores its queues as intervals of 0 ns with the kinds "from"
-// and "to": a program that does not know moves can still read it.
+// and "to": a program that does not know moves can still read it. A route is such an
+// interval with the kind "route", behind the others: the record of an attempt by a
+// route has one interval less. A program that does not know routes shows it as an
+// interval, and writes the same record when it joins two.
 const (
 	versionOne     = 1
 	versionSeveral = 2
@@ -79,6 +83,8 @@ const (
 
 	kindMovedFrom = "from"
 	kindMovedTo   = "to"
+	kindRoute     = "route"
+	placeRoute    = "route:"
 )
 
 // Append appends the encoded record to dst.
@@ -103,11 +109,17 @@ func (r *AttemptRecord) Append(dst []byte) []byte {
 	dst = appendText(dst, r.Reason, maxWord)
 	dst = appendSpan(dst, r.Delay)
 	dst = appendSpan(dst, r.Waited)
-	if r.Outcome == wire.AttemptMoved {
+	switch {
+	case r.Outcome == wire.AttemptMoved:
 		dst = appendIntervals(dst, []BlockedInterval{
 			{Kind: kindMovedFrom, Place: PlaceQueue, Key: r.From}, {Kind: kindMovedTo, Place: PlaceQueue, Key: r.To},
 		}, maxMoveName)
-	} else {
+	case r.Route != "":
+		var list [maxIntervals]BlockedInterval
+		n := copy(list[:maxIntervals-1], r.Blocked)
+		list[n] = BlockedInterval{Kind: kindRoute, Place: placeRoute, Key: r.Route}
+		dst = appendIntervals(dst, list[:n+1], maxGate)
+	default:
 		dst = appendIntervals(dst, r.Blocked, maxGate)
 	}
 	if version == versionSeveral {
@@ -147,6 +159,11 @@ func Read(record []byte) (AttemptRecord, error) {
 			}
 		}
 		r.Blocked = nil
+	} else if n := len(r.Blocked) - 1; n >= 0 && r.Blocked[n].Kind == kindRoute {
+		r.Route = r.Blocked[n].Key
+		if r.Blocked = r.Blocked[:n]; n == 0 {
+			r.Blocked = nil
+		}
 	}
 	return r, d.finish()
 }

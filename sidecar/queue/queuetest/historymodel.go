@@ -24,7 +24,7 @@ func (b *historyModel) expect(p history.AttemptRecord) { b.expected = append(b.e
 // ended is the expected record of a flight that ends now.
 func (n *node) ended(f *flight, outcome string, number uint32) history.AttemptRecord {
 	return history.AttemptRecord{
-		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer,
+		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer, Route: f.by.name,
 	}
 }
 

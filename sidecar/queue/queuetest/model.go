@@ -417,7 +417,7 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	}
 	if judge {
 		m.place = judged
-		why.Role, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.Key
+		why.Role, why.Seq, why.ID, why.Attempts, why.Key, why.Route = m.side, m.seq, m.id, m.attempts, m.Key, f.by.name
 		n.want.judge[m.id] = why
 		return
 	}
