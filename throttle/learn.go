@@ -75,13 +75,6 @@ type Overload struct {
 	Cause     string // for people, such as "429 of message 01J..."
 }
 
-// Feedback is what a destination has said about its limit: how much more it admits, and how
-// long (ns) until that is renewed, 0 if it did not say.
-type Feedback struct {
-	Remaining int64 // cost in thousandths
-	Reset     int64
-}
-
 // OnCut sets a function that is called after a gate has cut its limit. It is called with the
 // gate locked: it must neither block nor call the registry. Call OnCut before any other
 // method.
@@ -220,35 +213,6 @@ func (g *Gates) SetLevel(key string, level adapt.Level, cause string, announce b
 		wake = gate.notifyIfEarlier(v, last, wake)
 	})
 	return wake
-}
-
-// Feedback lowers the buckets of the learning limits of the set to what the destination has
-// said that it still admits. With nothing remaining, no message goes before the reset. A
-// bucket never rises.
-func (s *Set) Feedback(f Feedback, now int64) {
-	for _, g := range s.Gates() {
-		if !g.learns.Load() {
-			continue
-		}
-		g.mu.Lock()
-		v, _ := g.gates.clock.tick(now)
-		g.advance(v)
-		if b := g.mu.bucket; b != nil && g.mu.learner != nil {
-			level := f.Remaining - g.mu.reserved
-			if f.Remaining < One {
-				level = min(level, One-b.rate.Gives(f.Reset))
-			}
-			b.lower(max(level, -MaxBurst))
-		}
-		g.mu.Unlock()
-	}
-}
-
-// lower lowers the level of the bucket at the time of the last advance; it never raises it.
-func (b *bucket) lower(tokens int64) {
-	if tokens < b.tokens {
-		b.tokens, b.frac = tokens, 0
-	}
 }
 
 // Levels returns the learned levels that are below their ceilings, by key.

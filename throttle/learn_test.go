@@ -223,27 +223,6 @@ func TestExpiredLeasesCountIfAsked(t *testing.T) {
 	}
 }
 
-// Feedback lowers a bucket and never raises it; nothing remaining shuts the gate until the reset.
-func TestFeedbackLowersTheBucket(t *testing.T) {
-	g, now := newGates(), start
-	limit(t, g, "k", Limits{Rate: PerSecond(10 * One), Burst: 100 * One, Adapt: adapt.Settings{Min: One, Backoff: 500}}, now)
-	limit(t, g, "fixed", Limits{Rate: PerSecond(10 * One), Burst: 100 * One}, now)
-	s := set(t, g, "k", "fixed")
-	tokens := func() int64 { return s.Gates()[1].Info(now).Tokens }
-	s.Feedback(Feedback{Remaining: 30 * One}, now)
-	require.EqualValues(t, 30*One, tokens())
-	require.EqualValues(t, 100*One, s.Gates()[0].Info(now).Tokens, "a key that does not learn")
-	s.Feedback(Feedback{Remaining: 50 * One}, now)
-	require.EqualValues(t, 30*One, tokens())
-	s.Feedback(Feedback{Reset: 2 * sec}, now)
-	_, why, ok := s.Acquire(now, One, nil)
-	require.False(t, ok)
-	require.InDelta(t, now+2*sec, why.At, 1e6)
-	now += 5 * sec
-	s.Feedback(Feedback{Remaining: 1000 * One}, now)
-	require.EqualValues(t, 31*One, tokens())
-}
-
 // A change of the ceiling keeps what was learned below it.
 func TestALevelOutlivesAChangeOfLimits(t *testing.T) {
 	g, now := newGates(), start

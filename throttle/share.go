@@ -50,6 +50,7 @@ type share struct {
 	// fleet has not charged yet; negative: a refund.
 	uncharged int64
 	room      room
+	remaining remaining
 }
 
 // room is how much fits into the bucket of the fleet, as far as this process knows.
@@ -74,7 +75,7 @@ const sharedRest = 60_000_000_000 // ns
 
 // rests reports whether to keep the gate for a message that may come again.
 func (s *share) rests(v instant) bool {
-	return s.uncharged != 0 || s.by == leased && (s.leases[0] != (Lease{}) || len(s.ended) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
+	return s.uncharged != 0 || s.remaining.known || s.by == leased && (s.leases[0] != (Lease{}) || len(s.ended) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
 // Lease is a number of tokens (thousandths) and of window slots that the fleet has
@@ -85,6 +86,8 @@ type Lease struct {
 	Leased int64
 	// Until is when the lease ends (Unix ns).
 	Until int64
+	// Final says that tokens that are not used are not returned.
+	Final bool
 }
 
 // endedLease is a lease to return, and when it ends or has ended.
@@ -110,6 +113,7 @@ type Needs struct {
 	Permits        int64
 	Crowded        bool // as in Lower
 	Uncharged      bool // there is something for TakeUncharged
+	Remaining      bool // there is something for TakeRemaining
 	Learns, Lesson bool // the limits learn; there is something for TakeLesson
 	Spends         bool // there is a budget
 }
@@ -139,6 +143,7 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 		n.Place = n.Place && gate.mu.inFlight >= s.permits
 		n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
 		n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
+		n.Remaining = s.remaining.known
 		n.Spends = gate.mu.ledger != nil
 		if a := gate.mu.learner; a != nil {
 			n.Learns, n.Lesson = true, a.lesson != Lesson{}
@@ -236,6 +241,7 @@ func (g *Gates) AddLease(key string, c Lease, permits, now int64, wake []*Wait) 
 		if paid := min(c.Tokens, s.uncharged); paid > 0 {
 			c.Tokens, s.uncharged = c.Tokens-paid, s.uncharged-paid
 		}
+		c.Tokens = s.lowerNew(gate.mu.limits, c.Tokens, v)
 		if c.Until <= last {
 			s.keep(c, v-instant(last-c.Until))
 		} else if c.Tokens > 0 || c.Slots > 0 {
@@ -287,7 +293,7 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 func (g *Gate) borrow(now, uncharged int64) {
 	v, _ := g.gates.clock.tick(now)
 	s := g.mu.share
-	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used, uncharged: uncharged}
+	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used, uncharged: uncharged, remaining: s.remaining}
 	g.setParts(g.mu.limits, v, v, false)
 	g.request()
 }
@@ -334,6 +340,7 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 			b.charge(uncharged, gate.mu.reserved)
 			b.advance(v, gate.mu.reserved)
 		}
+		s.lowerBucket(gate, v)
 		*s = share{by: owned, own: s.own, used: s.used}
 		wake = gate.notifyIfEarlier(v, last, wake)
 	})
@@ -359,7 +366,8 @@ func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 		if b := gate.mu.bucket; b != nil {
 			b.tokens = -max(0, s.uncharged)
 		}
-		s.uncharged, s.room = 0, room{}
+		s.lowerBucket(gate, v)
+		s.uncharged, s.room, s.remaining = 0, room{}, remaining{}
 		wake = gate.notifyIfEarlier(v, last, wake)
 	})
 	return wake
@@ -486,6 +494,9 @@ func (s *share) drop(v instant) {
 
 // keep stores a lease for ReturnLeases, with the time at which it ends or has ended.
 func (s *share) keep(c Lease, end instant) {
+	if c.Final {
+		c.Tokens = 0
+	}
 	if c.Tokens <= 0 && c.Slots <= 0 {
 		return
 	}

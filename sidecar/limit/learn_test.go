@@ -137,3 +137,56 @@ func TestAFleetLearnsOneLevel(t *testing.T) {
 		require.Len(t, levels, 1)
 	})
 }
+
+// Feedback at one fila holds for all: with nothing remaining, none sends anything until the reset, whatever
+// it has leased.
+func TestFeedbackOverAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := throttle.Limits{Rate: throttle.PerSecond(100 * throttle.One), Burst: 1000 * throttle.One, Adapt: adapt.Settings{Min: throttle.One, Backoff: 500}}
+		b := fleettest.New()
+		all := []*instance{
+			start(t, slow{b.Of(), 4 * time.Millisecond}, limits, 0),
+			start(t, slow{b.Of(), 4 * time.Millisecond}, limits, 5*time.Second),
+			start(t, slow{b.Of(), 4 * time.Millisecond}, limits, -5*time.Second),
+		}
+		defer stop(all...)
+		until := time.Now().Add(10 * time.Second)
+		var mu sync.Mutex
+		var went []time.Time
+		var wg sync.WaitGroup
+		for _, i := range all {
+			wg.Go(func() {
+				for time.Now().Before(until) {
+					if grant, _, ok := i.set.Acquire(i.now(), throttle.One, nil); ok {
+						mu.Lock()
+						went = append(went, time.Now())
+						mu.Unlock()
+						tell(i.set.Release(&grant, i.now(), nil))
+					}
+					time.Sleep(5 * time.Millisecond) // 600 a second, so much is left of the burst
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		told := time.Now()
+		all[1].set.Feedback(throttle.Feedback{Reset: int64(3 * time.Second)}, all[1].now())
+		wg.Wait()
+		before, shut, after := 0, 0, 0
+		for _, at := range went {
+			switch d := at.Sub(told); {
+			case d <= 0:
+				before++
+			case d < 3*time.Second-50*time.Millisecond: // its clock
+				shut++
+				require.Less(t, d, 20*time.Millisecond, "the others know when it is written")
+			default:
+				after++
+			}
+		}
+		t.Log(before, shut, after)
+		require.Greater(t, before, 400)
+		require.LessOrEqual(t, shut, 8)
+		require.InDelta(t, 600, after, 40)
+	})
+}

@@ -188,11 +188,11 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 		}
 		return nil, 0, 0, false
 	case leaving || !shared:
-		l.correct(key, mem, &n)
+		l.correct(key, mem, &n, now)
 		ask = l.leave(key, mem, &n, shared, now, at)
 	case l.takeRole(key, mem, &n, now, at):
 	default:
-		l.correct(key, mem, &n)
+		l.correct(key, mem, &n, now)
 		if ask, again, ok = l.ask(key, mem, &n, now, at); !ok {
 			return nil, 0, again, false
 		}
@@ -288,11 +288,18 @@ func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 	}
 }
 
-// correct adds uncharged costs of messages to the record. While the record has an owner, the
-// costs wait until it has handed over.
-func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
-	if rec, _ := mem.m.Record(); n.Uncharged && rec.Owner == "" {
+// correct adds uncharged costs of messages to the record, and what a destination has said that remains.
+// While the record has an owner, both wait until it has handed over.
+func (l *Limits) correct(key string, mem *member, n *throttle.Needs, now int64) {
+	rec, _ := mem.m.Record()
+	if rec.Owner != "" {
+		return
+	}
+	if n.Uncharged {
 		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeUncharged(key), Until: throttle.Never})
+	}
+	if tokens, ok := l.gates.TakeRemaining(key, now); ok {
+		mem.m.Lower(tokens, now, mem.m.Effective(n.Limits, l.opt.SetAt(key)).Rate)
 	}
 }
 
@@ -311,7 +318,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at r
 	}
 	if a.Waits {
 		again = sooner(again, askAgain)
-	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Uncharged && !n.Spends {
+	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Uncharged && !n.Remaining && !n.Spends {
 		return a, again, false
 	}
 	return a, again, true
@@ -369,6 +376,9 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 		l.meet(key, mem, e, now)
 	}
 	landed, ok := mem.m.Learn(now, e.Rev, rec)
+	if landed.Lowered {
+		l.gates.FinishLeases(key, rec.Tokens < throttle.One)
+	}
 	conflict := l.adopt(key, mem, now)
 	l.learned(key, mem, now)
 	switch {
@@ -380,7 +390,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	default:
 		c := throttle.Lease{
 			Tokens: landed.Tokens, Slots: landed.Slots.N, Leased: landed.Slots.At,
-			Until: landed.At + int64(record.ChunkLife),
+			Until: landed.At + int64(record.ChunkLife), Final: landed.Lowered,
 		}
 		if c.Tokens > 0 || c.Slots > 0 {
 			mem.leased = landed.At

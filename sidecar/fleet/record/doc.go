@@ -63,6 +63,10 @@
 //     lowered in the record, and raised after that. Permits of a dead instance are free, although
 //     its messages may still be at consumers.
 //
+// The feedback of a destination lowers the bucket in the record, once and by what it was worth when it came
+// ([Limit].Lowered). The reporter has lowered its leases before. Of leases that others took before, nothing
+// goes back, or the bucket would rise again.
+//
 // A lease that is lost, with its holder or with the answer of a swap, counts as used. If an owner
 // dies, everything counts as used.
 //

@@ -41,6 +41,9 @@ type Limit struct {
 	Owner string
 	Users map[string]User
 	Level
+	// Lowered is when the destination's feedback lowered the bucket last, by the fleet's clock and later
+	// than the time before; 0: never.
+	Lowered int64
 	Terms   Terms[throttle.Limits]
 	Learned Learned
 }
@@ -119,6 +122,8 @@ type Ask struct {
 	// was taken for them; BackSlots are unused slots with the times when they were leased.
 	Back      int64
 	BackSlots []Slot
+	// Remaining is what the bucket may have at most, beside the leases of the instance; nil: anything.
+	Remaining *int64
 	// Cost is the cost of a message that waits for tokens, in thousandths, or 0.
 	Cost int64
 	// Tokens and Slots request a lease.
@@ -193,10 +198,11 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	changed = next.learn(&a, &env) || changed
 	back := counted(a.BackSlots, env)
 	charge := func() {
-		if a.Back < 0 {
+		if a.Back < 0 || a.Remaining != nil {
 			next.Level.settle(env) // debts are taken from the current tokens
 		}
 		next.Level.Return(a.Back, back...)
+		changed = next.lower(&a, &env) || changed
 	}
 	handsOver := l.Owner == a.By && (a.Own != nil || a.Leave)
 	if handsOver || l.Owner != "" && l.Owner != a.By && !env.Live(l.Owner) {
@@ -574,6 +580,7 @@ type encodedLimit struct {
 	Limits   []int64 `json:"limits,omitempty"`
 	LimitsAt int64   `json:"limits_at,omitempty"`
 	LimitsBy string  `json:"limits_by,omitempty"`
+	Lowered  int64   `json:"lowered,omitempty"`
 	// Adapt are min, backoff, grow, grow_per_s, 1 if expired leases count, the fixed level, and start.
 	Adapt   []int64      `json:"adapt,omitempty"`
 	Learned *adapt.Level `json:"learned,omitempty"`
@@ -596,7 +603,7 @@ type encodedUser struct {
 
 // Encode encodes the record.
 func (l *Limit) Encode() []byte {
-	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Rest: l.Rest, Slots: l.Slots}
+	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Rest: l.Rest, Slots: l.Slots, Lowered: l.Lowered}
 	e.Users = make(map[string]encodedUser, len(l.Users))
 	for name, u := range l.Users {
 		e.Users[name] = encodedUser(u)
@@ -637,7 +644,7 @@ func DecodeLimit(data []byte) (Limit, error) {
 	if e.V > limitVersion {
 		return Limit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
 	}
-	l := Limit{Owner: e.Owner, Users: make(map[string]User, len(e.Users))}
+	l := Limit{Owner: e.Owner, Users: make(map[string]User, len(e.Users)), Lowered: max(0, e.Lowered)}
 	l.Level = Level{Used: e.Used, Tokens: e.Tokens, At: e.At, Rest: e.Rest, Slots: e.Slots}
 	for name, u := range e.Users {
 		if len(name) > maxInstance || u.Given < 0 || u.Leased < 0 || u.Permits < 0 || u.Permits > throttle.MaxConcurrency {

@@ -14,18 +14,20 @@ type Member struct {
 	rev  uint64
 	came int64 // when rec arrived or, if known, was written, by this host's clock
 
-	number  uint64
-	sent    *sentAsk
-	own     *Level // to hand over, until the record has it
-	returns []Rest // to give back, until the record has them
-	lesson  throttle.Lesson
-	teach   *Learned // of the owner
+	number    uint64
+	sent      *sentAsk
+	own       *Level // to hand over, until the record has it
+	returns   []Rest // to give back, until the record has them
+	lesson    throttle.Lesson
+	teach     *Learned   // of the owner
+	remaining *remaining // of a destination, until the record has it
 }
 
 type sentAsk struct {
 	Ask
-	grant Grant
-	at    int64 // by this host's clock
+	grant   Grant
+	at      int64 // by this host's clock
+	lowered int64 // in the record that was sent
 }
 
 // Rest is the unused part of a lease, or what messages have cost less.
@@ -48,6 +50,9 @@ func (r Rest) Back(now int64, rate throttle.Rate) int64 {
 type Landed struct {
 	Grant
 	At int64 // when it was requested, by this host's clock
+	// Lowered says, also without a grant, that another instance has lowered the bucket since the leases
+	// were taken from it.
+	Lowered bool
 }
 
 // NewMember returns the Member of an instance that has seen no record.
@@ -59,13 +64,17 @@ func (m *Member) Learn(now int64, rev uint64, rec Limit) (l Landed, landed bool)
 	if rev <= m.rev {
 		return Landed{}, false
 	}
+	was := m.rec.Lowered
 	m.rec, m.rev, m.came = rec, rev, now
 	s := m.sent
-	if s == nil || rec.Users[m.me].Seen < s.Number && !(s.Leave && !m.Known()) {
-		return Landed{}, false
+	if landed = s != nil && (rec.Users[m.me].Seen >= s.Number || s.Leave && !m.Known()); landed {
+		l, was = Landed{Grant: s.grant, At: s.at}, max(was, s.lowered)
+		m.sent, m.own, m.returns, m.lesson, m.teach, m.remaining = nil, nil, nil, throttle.Lesson{}, nil, nil
 	}
-	m.sent, m.own, m.returns, m.lesson, m.teach = nil, nil, nil, throttle.Lesson{}, nil
-	return Landed{s.grant, s.at}, true
+	if l.Lowered = rec.Lowered > was; l.Lowered {
+		m.lowered(&l.Grant)
+	}
+	return l, landed
 }
 
 // Join starts again with the existing record: nothing is on its way, and earlier grants are gone, except
@@ -137,12 +146,16 @@ func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, l
 			a.BackSlots = append(a.BackSlots, r.Slots)
 		}
 	}
+	if m.remaining != nil {
+		tokens := m.remaining.tokensAt(now, inForce.Rate)
+		a.Remaining = &tokens
+	}
 	next, g, ok = m.rec.Apply(a, LimitEnv{Reading: fleet, Since: max(0, now-m.came), Live: live, Limits: limits, Set: set})
 	m.sent = nil
 	if ok {
-		m.sent = &sentAsk{a, g, now}
+		m.sent = &sentAsk{a, g, now, next.Lowered}
 	} else {
-		m.lesson = throttle.Lesson{} // it has changed nothing
+		m.lesson, m.remaining = throttle.Lesson{}, nil // it has changed nothing
 	}
 	return next, m.rev, g, ok
 }
