@@ -117,6 +117,23 @@ func benchRunner(b *testing.B, text string) {
 	}
 }
 
+// BenchmarkOnFailure is a hook for failed attempts of messages without a choice of routes.
+func BenchmarkOnFailure(b *testing.B) {
+	script, err := Compile(OnFailure, "s", `function on_failure(msg)
+  if msg.attempts > 8 then return { action = "dlq" } end
+  return { action = "retry", delay_ms = fila.backoff(msg.attempts, 1000, 60000) }
+end`, Limits{})
+	require.NoError(b, err)
+	runner := NewRunner(RunnerOptions{Kind: OnFailure, Queue: "orders", Script: script})
+	ids := []string{"m1", "m2", "m3"}
+	in := FailureInput{Headers: map[string][]string{"tenant": {"acme"}}, Queue: "orders", Error: "unavailable", ErrorCode: "503"}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		in.ID, in.Attempts = ids[i%len(ids)], uint32(1+i%5)
+		runner.OnFailure(&in)
+	}
+}
+
 func BenchmarkPlain(b *testing.B) {
 	plain := newPlainHook(b, typicalHook)
 	ins := benchInputs()

@@ -12,10 +12,10 @@ import (
 
 // snippet is one Lua block of docs/hooks.md with the comments at its top.
 type snippet struct {
-	line                            int
-	text, hook, id, errorCode, want string
-	headers, config                 map[string]string
-	payloadSize, attempts, repeat   int
+	line                                   int
+	text, hook, id, route, errorCode, want string
+	headers, config                        map[string]string
+	payloadSize, attempts, repeat          int
 }
 
 func readSnippets(t *testing.T) []snippet {
@@ -71,6 +71,8 @@ func (s *snippet) set(t *testing.T, key, value string) {
 		s.errorCode = value
 	case "id":
 		s.id = value
+	case "route":
+		s.route = value
 	case "want":
 		s.want = value
 	default:
@@ -119,7 +121,7 @@ func TestSnippetsOfTheDocumentation(t *testing.T) {
 			for range s.repeat {
 				var res Result
 				if kind == OnFailure {
-					res = tester.OnFailure(&FailureInput{Headers: headers, ID: s.id, Queue: "orders", Attempts: uint32(s.attempts), ErrorCode: s.errorCode})
+					res = tester.OnFailure(&FailureInput{Headers: headers, ID: s.id, Route: s.route, Queue: "orders", Attempts: uint32(s.attempts), ErrorCode: s.errorCode})
 				} else {
 					res = tester.OnEnqueue(&EnqueueInput{Headers: headers, PayloadSize: s.payloadSize, Queue: "orders"})
 				}

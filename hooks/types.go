@@ -145,6 +145,7 @@ func DefaultEnqueueDecision() EnqueueDecision {
 type FailureInput struct {
 	Headers                     map[string][]string
 	ID, Queue, Error, ErrorCode string
+	Route                       string // by which the attempt went; empty: the message had no choice
 	// Attempts includes the attempt that failed: it is 1 after the first.
 	Attempts uint32
 	// RequestedDelay is the delay that the nack asks for, if HasDelay.
@@ -157,9 +158,10 @@ func (in *FailureInput) fill(a *sandbox.Argument) {
 	a.SetText("id", in.ID)
 	a.SetText("error", in.Error)
 	a.SetText("error_code", in.ErrorCode)
+	a.SetOptionalText("route", in.Route, in.Route != "")
 	a.SetNumber("attempts", float64(in.Attempts))
 	a.SetMap("headers", in.Headers)
-	a.SetOptional("requested_delay_ms", float64(in.RequestedDelay)/float64(time.Millisecond), in.HasDelay)
+	a.SetOptionalNumber("requested_delay_ms", float64(in.RequestedDelay)/float64(time.Millisecond), in.HasDelay)
 }
 
 // Action is what happens to a message whose attempt failed.

@@ -62,6 +62,12 @@ func TestHookRunJSON(t *testing.T) {
 		"leaves the delay to the nack": {`function on_failure(m) return { action = "retry", asked = m.requested_delay_ms } end`, []string{"--requested-delay", "2s"}, 0, "ok", 0, map[string]any{
 			"action": "retry", "delay_ms": 2000.0, "returned": map[string]any{"action": "retry", "asked": 2000.0},
 		}},
+		"knows the route": {`function on_failure(m) return { action = "retry", by = m.route } end`, []string{"--route", "openai"}, 0, "ok", 0, map[string]any{
+			"action": "retry", "delay_ms": 0.0, "returned": map[string]any{"action": "retry", "by": "openai"},
+		}},
+		"has no route": {`function on_failure(m) return { action = "retry", by = tostring(m.route) } end`, nil, 0, "ok", 0, map[string]any{
+			"action": "retry", "delay_ms": 0.0, "returned": map[string]any{"action": "retry", "by": "nil"},
+		}},
 		"gives up": {retryHook, []string{"--hook", "on_failure", "--attempts", "3"}, 0, "ok", 0, map[string]any{
 			"action": "dlq", "delay_ms": 0.0, "returned": map[string]any{"action": "dlq"},
 		}},

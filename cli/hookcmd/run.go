@@ -69,6 +69,7 @@ a key, 2 the script does not load, 3 the time or memory limit stopped it.`,
 	fl.Var(&f.requestedDelay, "requested-delay", "msg.requested_delay_ms, the delay that the nack asks for")
 	fl.StringVar(&f.message.Error, "error", "", "msg.error")
 	fl.StringVar(&f.message.ErrorCode, "error-code", "", "msg.error_code")
+	fl.StringVar(&f.message.Route, "route", "", "msg.route, by which the failed attempt went")
 	fl.StringVar(&f.message.ID, "id", "m1", "msg.id")
 	fl.StringVar(&f.message.Queue, "queue", "orders", "msg.queue")
 	fl.IntVar(&f.repeat, "repeat", 1, "runs in one VM, of which the worst is reported")

@@ -25,7 +25,7 @@ type knownEvent struct {
 
 const (
 	circuitTurned = "changed from {old} to {new}< ({cause})><, failures in a row: {consecutive_failures}><, until {until}>"
-	callFailed    = "<call?a call of {key}>< by {caller}><!call?message {id} of key {key} in queue {queue}> failed, attempt {attempts}: <[{error_code}] >{error} (rule {rule})"
+	callFailed    = "<call?a call of {key}>< by {caller}><!call?message {id} of key {key} in queue {queue}> failed, attempt {attempts}< by route {route}>: <[{error_code}] >{error} (rule {rule})"
 	jobTurned     = "job {job} ({op}) of queue {queue}: {word}, {done} of {matched} done<; {why}>"
 	scheduleTurns = "schedule {schedule} of queue {queue}: {word}<, runs: {missed}><, {description}>< ({text})>"
 )

@@ -76,8 +76,8 @@ func TestEventSentences(t *testing.T) {
 			"message x of key acme in queue orders failed, attempt 2: [E1] boom (rule r)",
 		},
 		{
-			`{"type":"failure-high","queue":"orders","key":"acme","data":{"id":"x","error":"boom","rule":"r","attempts":1}}`,
-			"message x of key acme in queue orders failed, attempt 1: boom (rule r)",
+			`{"type":"failure-high","queue":"orders","key":"acme","data":{"id":"x","route":"openai","error":"boom","rule":"r","attempts":1}}`,
+			"message x of key acme in queue orders failed, attempt 1 by route openai: boom (rule r)",
 		},
 		{
 			`{"type":"failure-critical","key":"vendor:x","data":{"kind":"call","caller":"web","error":"boom","error_code":"401","rule":"r","attempts":1}}`,

@@ -11,9 +11,9 @@ import (
 // fields in the same order for every call, so that only values that differ are
 // written: the table is used again as long as no run wrote to it.
 //
-// The tables never hold a key that an earlier call had and this one has not: a
-// script could see it in the order of pairs. So only the last field may be left
-// out (SetOptional), and a map with other keys gets another table (SetMap).
+// A script must not see what an earlier call had, not even in the order of pairs. So
+// a field that may be absent (SetOptionalNumber, SetOptionalText) has its place in a
+// new table at once, and a map with other keys gets another table (SetMap).
 type Argument struct {
 	x      *exec
 	table  *lua.LTable
@@ -22,6 +22,7 @@ type Argument struct {
 }
 
 type argumentField struct {
+	placed  bool // an optional field has its place in the order of pairs
 	present bool
 	text    string
 	number  float64
@@ -53,28 +54,53 @@ func (a *Argument) next() *argumentField {
 	return &a.fields[a.at-1]
 }
 
-// SetText sets a string field.
-func (a *Argument) SetText(name, value string) {
-	if f := a.next(); !f.present || f.text != value {
+// optional returns the field that is set now, which may be absent.
+func (a *Argument) optional(name string, present bool) *argumentField {
+	f := a.next()
+	if !f.placed {
+		f.placed = true
+		a.table.RawSetString(name, lua.LFalse)
+		a.table.RawSetString(name, lua.LNil)
+	}
+	if !present && f.present {
+		f.present = false
+		a.table.RawSetString(name, lua.LNil)
+	}
+	return f
+}
+
+func (a *Argument) setText(f *argumentField, name, value string) {
+	if !f.present || f.text != value {
 		f.present, f.text = true, value
 		a.table.RawSetString(name, lua.LString(value))
 	}
 	a.x.noteString(len(value))
 }
 
-// SetNumber sets a number field.
-func (a *Argument) SetNumber(name string, value float64) { a.SetOptional(name, value, true) }
-
-// SetOptional sets a number field, or leaves it out. It must be the last field.
-func (a *Argument) SetOptional(name string, value float64, present bool) {
-	f := a.next()
-	switch {
-	case !present && f.present:
-		f.present = false
-		a.table.RawSetString(name, lua.LNil)
-	case present && (!f.present || f.number != value):
+func (a *Argument) setNumber(f *argumentField, name string, value float64) {
+	if !f.present || f.number != value {
 		f.present, f.number = true, value
 		a.table.RawSetString(name, lua.LNumber(value))
+	}
+}
+
+// SetText sets a string field.
+func (a *Argument) SetText(name, value string) { a.setText(a.next(), name, value) }
+
+// SetNumber sets a number field.
+func (a *Argument) SetNumber(name string, value float64) { a.setNumber(a.next(), name, value) }
+
+// SetOptionalText sets a string field, or leaves it out.
+func (a *Argument) SetOptionalText(name, value string, present bool) {
+	if f := a.optional(name, present); present {
+		a.setText(f, name, value)
+	}
+}
+
+// SetOptionalNumber sets a number field, or leaves it out.
+func (a *Argument) SetOptionalNumber(name string, value float64, present bool) {
+	if f := a.optional(name, present); present {
+		a.setNumber(f, name, value)
 	}
 }
 

@@ -25,6 +25,7 @@ type message struct {
 	Headers          map[string][]string
 	PayloadSize      int
 	Queue, ID, Error string
+	Route            string
 	Attempts         int
 	HasDelay, failed bool
 	RequestedDelay   time.Duration
@@ -39,9 +40,10 @@ func (m *message) fill(a *Argument) {
 	}
 	a.SetText("id", m.ID)
 	a.SetText("error", m.Error)
+	a.SetOptionalText("route", m.Route, m.Route != "")
 	a.SetNumber("attempts", float64(m.Attempts))
 	a.SetMap("headers", m.Headers)
-	a.SetOptional("requested_delay_ms", float64(m.RequestedDelay)/1e6, m.HasDelay)
+	a.SetOptionalNumber("requested_delay_ms", float64(m.RequestedDelay)/1e6, m.HasDelay)
 }
 
 // result is the result of a run.

@@ -170,23 +170,31 @@ function on_enqueue(m) local r = t.n .. "/" .. x t.n = t.n + 1 x = x + 1 return 
 	}
 }
 
-// TestOptionalFieldComesAndGoes shows that a message without a delay does not see
-// that an earlier one had a delay, not even in the order of the fields.
-func TestOptionalFieldComesAndGoes(t *testing.T) {
+// TestOptionalFieldsComeAndGo shows that a message without a delay or a route does not see
+// that an earlier one had them, not even in the order of the fields.
+func TestOptionalFieldsComeAndGo(t *testing.T) {
 	const text = `function on_failure(m)
 	local t = { action = "retry" }
-	for k in pairs(m) do t[#t + 1] = k .. "=" .. tostring(m.requested_delay_ms) end
+	for k in pairs(m) do t[#t + 1] = k .. "=" .. tostring(m.requested_delay_ms) .. tostring(m.route) end
+	t[#t + 1] = tostring(next(m, "requested_delay_ms")) .. tostring(next(m, "route"))
 	return t
 end`
 	used := newHook(t, onFailure, text, Limits{})
 	for i, in := range []message{
 		{}, {HasDelay: true, RequestedDelay: 1500 * time.Millisecond}, {Error: "boom"}, {HasDelay: true}, {HasDelay: true, RequestedDelay: 1}, {},
+		{Route: "one"}, {Route: "two"}, {HasDelay: true, Route: "two"}, {HasDelay: true}, {Route: "two"}, {}, {HasDelay: true, Route: "one"},
 	} {
 		in.failed = true
 		got, want := used.run(&in), newHook(t, onFailure, text, Limits{}).run(&in)
 		require.Nil(t, got.Err)
 		require.False(t, got.Dirty)
 		require.Equal(t, want.Returned, got.Returned, i)
-		require.Len(t, got.Returned, map[bool]int{false: 6, true: 7}[in.HasDelay], i)
+		fields := 5
+		for _, present := range []bool{in.HasDelay, in.Route != ""} {
+			if present {
+				fields++
+			}
+		}
+		require.Len(t, got.Returned, fields+2, i)
 	}
 }

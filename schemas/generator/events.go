@@ -190,6 +190,7 @@ type FailureReport struct {
 	Rule      string `json:"rule"`
 	Attempts  int    `json:"attempts"`
 	ID        string `json:"id,omitempty"`     // of the message
+	Route     string `json:"route,omitempty"`  // by which the message went, if it had a choice
 	Kind      string `json:"kind,omitempty"`   // "call": of a call of the guard
 	Caller    string `json:"caller,omitempty"` // of the guard
 }

@@ -115,7 +115,7 @@ func deadReason(v *rules.Verdict) string {
 // report logs a failure that no hook and no nack delay has decided about.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 	j.reports.Report(telemetry.Unlimited(j.r.shard.logAbout(f.ID)), &telemetry.Failure{
-		Queue: j.r.sides[f.Role].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code,
+		Queue: j.r.sides[f.Role].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code, Route: f.Route,
 		Severity: v.Severity, Rule: v.Rule,
 	})
 }
@@ -123,7 +123,7 @@ func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 // input returns the input of on_failure.
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	s, q := j.r.shard, j.r.sides[f.Role]
-	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
+	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, Route: f.Route, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
 	decode := func(headers []byte) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {

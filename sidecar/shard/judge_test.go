@@ -45,9 +45,11 @@ func TestVerdicts(t *testing.T) {
 			if not msg.requested_delay_ms then return { action = "dlq" } end
 			return { action = "retry", delay_ms = 2 * msg.requested_delay_ms }
 		end`
+		routed = `function on_failure(msg) return { action = "retry", delay_ms = 1000 * #(msg.route or "") } end`
 	)
 	for name, tc := range map[string]struct {
 		hook, policy, code string
+		route              string
 		delay              time.Duration // of the nack; -1: none
 		want               queue.Verdict
 		severity           string
@@ -64,6 +66,8 @@ func TestVerdicts(t *testing.T) {
 		"a broken hook leaves it to it":     {hook: fails, delay: time.Minute, code: "C", want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 60e9}, severity: rules.Critical},
 		"the hook decides":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
 		"the hook decides to dead-letter":   {hook: told, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
+		"the hook knows the route":          {hook: routed, route: "openai", delay: -1, want: queue.Verdict{Delay: 6e9, DecidedBy: wire.DecidedByHook}},
+		"the hook sees no route":            {hook: routed, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook}},
 		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 1e9}, severity: rules.Critical},
 		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Outcome: breaker.Neutral}, severity: rules.Low},
 		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
@@ -72,7 +76,7 @@ func TestVerdicts(t *testing.T) {
 		"a broken hook":                     {hook: fails, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9}},
 		"a broken hook leaves it to a rule": {hook: fails, code: "C", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
 		"a critical rule":                   {code: "C", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
-		"a rule with a policy":              {code: "H", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
+		"a rule with a policy":              {code: "H", route: "openai", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
 		"a rule that never retries":         {code: "N", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonRetryPolicy}},
 		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9, Outcome: breaker.Neutral}, severity: rules.Low},
 		"the queue's policy":                {policy: "later", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByPolicy, Delay: 2e9}},
@@ -86,7 +90,7 @@ func TestVerdicts(t *testing.T) {
 					s.OnFailure, s.RetryPolicy, s.RetryInitialMs, s.RetryJitter = tc.hook, tc.policy, 1000, 0
 				})
 				f := queue.Failure{
-					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Error: "boom", Code: tc.code, Confirm: queue.Confirmation{Subject: "reply"},
+					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Route: tc.route, Error: "boom", Code: tc.code, Confirm: queue.Confirmation{Subject: "reply"},
 					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
 				}
 				got := q.run.judge.judge(&f)
@@ -103,9 +107,11 @@ func TestVerdicts(t *testing.T) {
 					return
 				}
 				require.Len(t, told, 1)
-				require.Equal(t, wire.Event{Type: tc.event, Queue: "orders", Key: "k", Data: map[string]any{
-					"id": formatID(f.ID), "error": "boom", "error_code": tc.code, "rule": tc.code, "attempts": uint32(1),
-				}}, told[0])
+				data := map[string]any{"id": formatID(f.ID), "error": "boom", "error_code": tc.code, "rule": tc.code, "attempts": uint32(1)}
+				if tc.route != "" {
+					data["route"] = tc.route
+				}
+				require.Equal(t, wire.Event{Type: tc.event, Queue: "orders", Key: "k", Data: data}, told[0])
 			})
 		})
 	}

@@ -20,6 +20,7 @@ type Failure struct {
 	Attempts uint32 // including this one
 	Error    string
 	Code     string
+	Route    string // by which the message went; empty: it had no choice
 	Severity string // set by the error rules; empty is medium
 	Rule     string // matching error rule; empty if none matches
 }
@@ -69,6 +70,9 @@ func (r *Failures) Report(log *slog.Logger, f *Failure) {
 		data["kind"], data["caller"] = api.FailureOfCall, f.Caller
 	} else {
 		data["id"] = f.ID
+		if f.Route != "" {
+			data["route"] = f.Route
+		}
 	}
 	r.event(typ, tail, wire.Event{Queue: f.Queue, Key: f.Key, Data: data})
 }
@@ -87,6 +91,9 @@ func (r *Failures) logFailure(log *slog.Logger, f *Failure) {
 	if f.Queue == "" {
 		log.Log(context.Background(), level, "call failed", append([]any{"key", wire.ShowKey(f.Key), "caller", f.Caller}, attrs...)...)
 		return
+	}
+	if f.Route != "" {
+		attrs = append(attrs, "route", f.Route)
 	}
 	log.Log(context.Background(), level, "attempt failed", append([]any{"queue", f.Queue, "id", f.ID, "key", f.Key}, attrs...)...)
 }

@@ -117,7 +117,7 @@ func (ts *Messages) Failed(v *queue.Verdict, now int64) {
 		return
 	}
 	attrs := []slog.Attr{slog.Int("attempt", int(v.Attempts)), slog.String("decided_by", v.DecidedBy), slog.Duration("delay", time.Duration(v.Delay))}
-	for key, text := range map[string]string{"rule": v.Rule, "reason": v.Reason, "error": v.Error, "error_code": v.Code} {
+	for key, text := range map[string]string{"rule": v.Rule, "reason": v.Reason, "error": v.Error, "error_code": v.Code, "route": v.Route} {
 		if text != "" {
 			attrs = append(attrs, slog.String(key, text))
 		}

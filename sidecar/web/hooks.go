@@ -136,6 +136,9 @@ func (s *sample) from(a *ask, id string) error {
 		return err
 	}
 	s.Headers, s.Size, s.Attempts = m.Headers, strconv.Itoa(m.PayloadBytes), strconv.FormatUint(uint64(max(m.Attempt, 1)), 10)
+	if s.Route = m.Route; s.Route == "" && len(m.History) > 0 {
+		s.Route = m.History[len(m.History)-1].Route
+	}
 	return nil
 }
 
@@ -162,7 +165,7 @@ func backToHooks(form url.Values) string { return queuePath(form.Get("queue"), "
 
 // sample is a script and a made-up message, as form fields.
 type sample struct {
-	Queue, Hook, Script, Headers, Size, Attempts, Error, ErrorCode string
+	Queue, Hook, Script, Headers, Size, Attempts, Error, ErrorCode, Route string
 }
 
 // tried is the result of a script for a sample. The script runs in the sandbox of hooks
@@ -200,7 +203,7 @@ const (
 // tryHook checks a script and runs it on a sample.
 func tryHook(a *ask, form url.Values) (any, error) {
 	t := &tried{sample: sample{
-		form.Get("queue"), form.Get("hook"), form.Get("script"), form.Get("headers"), form.Get("size"), form.Get("attempts"), form.Get("error"), form.Get("error_code"),
+		form.Get("queue"), form.Get("hook"), form.Get("script"), form.Get("headers"), form.Get("size"), form.Get("attempts"), form.Get("error"), form.Get("error_code"), form.Get("route"),
 	}}
 	t.Script = strings.ReplaceAll(t.Script, "\r\n", "\n")
 	kind := hooks.Kind(t.Hook)
@@ -223,7 +226,7 @@ func tryHook(a *ask, form url.Values) (any, error) {
 		return nil, wrongField("attempts", "%q is not a number of attempts: use a whole number from 0", t.Attempts)
 	}
 	in := hooks.FailureInput{
-		ID: "00000000-0000-0000-0000-000000000000", Queue: t.Queue, Error: t.Error, ErrorCode: t.ErrorCode, Attempts: uint32(attempts),
+		ID: "00000000-0000-0000-0000-000000000000", Queue: t.Queue, Error: t.Error, ErrorCode: t.ErrorCode, Route: t.Route, Attempts: uint32(attempts),
 		Headers: make(map[string][]string, len(headers)),
 	}
 	for name, value := range headers {
