@@ -21,6 +21,9 @@ func (g *Gate) Trial(now int64) *Trial {
 	t := &Trial{gate: &Gate{key: g.key, gates: g.gates}, from: last, at: v, room: -1}
 	m := &t.gate.mu
 	m.limits, m.inFlight, m.reserved, m.paused = g.mu.limits, g.mu.inFlight, g.mu.reserved, g.mu.paused
+	if l := g.mu.ledger; l != nil {
+		m.ledger = l.Trial()
+	}
 	if s := g.mu.share; s != nil && s.by != owned {
 		if t.room = 0; kind == Open {
 			t.room = g.admits()
@@ -33,9 +36,6 @@ func (g *Gate) Trial(now int64) *Trial {
 		c.lows = lows{}
 		m.bucket = &c
 	}
-	if l := g.mu.ledger; l != nil {
-		m.ledger = l.Trial()
-	}
 	if w := g.mu.window; w != nil {
 		c := *w
 		c.spans = slices.Clone(w.spans)
@@ -47,12 +47,20 @@ func (g *Gate) Trial(now int64) *Trial {
 // Admits returns Open if the gate admits a message of this cost at a time, and otherwise
 // what blocks the message and when the gate opens, or Never. Times must not go back.
 func (t *Trial) Admits(at, cost int64) (kind Kind, opens int64) {
-	if t.room == 0 {
-		return ByRate, Never
-	}
 	v, last := t.instant(at)
 	kind, wait := t.gate.admit(v, last, clampCost(cost))
+	if kind == Open && t.room == 0 {
+		return ByRate, Never
+	}
 	return kind, later(last, wait)
+}
+
+// DeadLetters reports whether a message of this cost does not wait for the gate at a time, but becomes a
+// dead letter.
+func (t *Trial) DeadLetters(at, cost int64) bool {
+	v, last := t.instant(at)
+	kind, wait := t.gate.admit(v, last, cost)
+	return t.gate.block(kind, last, wait, cost).DeadLetter
 }
 
 // Room returns how many messages of cost 1 the gate admits at a time.

@@ -142,7 +142,10 @@ func waitsFor(env *command.Env, m *api.PeekedMessage) string {
 		return "consumer " + m.Consumer + ", lease ends " + env.Soon(m.LeaseUntil)
 	case m.BlockedBy != nil:
 		text := m.BlockedBy.Gate + " (" + m.BlockedBy.Kind + ")"
-		if m.BlockedBy.AdmitsAt != "" {
+		switch {
+		case m.BlockedBy.DeadLetters:
+			text += ", becomes a dead letter"
+		case m.BlockedBy.AdmitsAt != "":
 			text += ", may go " + env.Soon(m.BlockedBy.AdmitsAt)
 		}
 		return text

@@ -448,7 +448,10 @@ func (t *topScreen) details(q *topQueue) (lines []string) {
 	}
 	for _, g := range q.BlockedBy[:min(len(q.BlockedBy), 3)] {
 		text := fmt.Sprintf("%s by %s (%s)", terminal.Short(float64(g.Messages)), g.Gate, g.Kind)
-		if g.AdmitsAt != "" {
+		switch {
+		case g.DeadLetters:
+			text += ", which become dead letters"
+		case g.AdmitsAt != "":
 			text += ", admits " + t.env.Soon(g.AdmitsAt)
 		}
 		if g.Limits != "" && g.Limits != "none" {

@@ -204,7 +204,7 @@ func (g *gateStates) waiting(e *api.ExplainMessage, v *inspect.MessageView) {
 	case v.State == inspect.StateDelayed:
 		e.Reason, e.Estimate = "It is delayed until "+e.ReadyAt+".", e.ReadyAt
 		if v.By == gates.ByPause {
-			st := g.state(v.At, v.By, e.Queue, v.Key)
+			st := g.state(v.WaitReason, e.Queue, v.Key)
 			e.BlockedBy, e.Reason = &st, pauseText(v.At, e.Queue, v.Key)+" "+e.Reason
 		}
 	case v.State == inspect.StateBlocked, v.State == inspect.StateOrdered:
@@ -220,7 +220,7 @@ func (g *gateStates) waiting(e *api.ExplainMessage, v *inspect.MessageView) {
 
 // blocked explains what blocks a message.
 func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
-	st := g.state(v.At, v.By, e.Queue, v.Key)
+	st := g.state(v.WaitReason, e.Queue, v.Key)
 	e.BlockedBy = &st
 	switch {
 	case v.By == gates.ByOrder:
@@ -243,7 +243,9 @@ func (g *gateStates) blocked(e *api.ExplainMessage, v *inspect.MessageView) {
 	default:
 		e.Reason = "It is blocked by " + gateText(&st) + "."
 	}
-	e.Estimate = estimate(v, g.now())
+	if !v.DeadLetter {
+		e.Estimate = estimate(v, g.now())
+	}
 }
 
 // pauseText says in a sentence what is paused.
@@ -388,7 +390,7 @@ func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []api.Bl
 	slices.SortStableFunc(blocked, func(a, b inspect.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
 	list := []api.BlockedCount{}
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
-		st := g.state(b.At, b.By, name, b.Key)
+		st := g.state(inspect.WaitReason{By: b.By, At: b.At, DeadLetter: b.DeadLetter}, name, b.Key)
 		if b.By == gates.ByOrder {
 			st.Gate = "queue:" + name
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -364,6 +365,44 @@ func TestExplainAllGates(t *testing.T) {
 		},
 		{Kind: "circuit", Gate: "circuit:api", Admits: true, Open: true, Limits: "open for 1s after 5 failures in a row", InUse: "closed"},
 	}, x.all(&v))
+}
+
+// noDisk keeps no budgets.
+type noDisk struct{}
+
+func (noDisk) KeepBooking(string, budget.Booking) {}
+func (noDisk) Warn(string, int16, budget.State)   {}
+
+// The explanation of a message whose budget is used up says whether it waits for the next period. Of one that
+// becomes a dead letter, no time is named at which it would go.
+func TestExplainEmptyBudgets(t *testing.T) {
+	x := newExplained(t)
+	x.registry.Bank(noDisk{}, nil)
+	next := wire.Timestamp(time.Unix(0, now).Truncate(time.Hour).Add(time.Hour).UnixNano())
+	for _, e := range []throttle.OnEmpty{throttle.Hold, throttle.Refuse, throttle.DeadLetter} {
+		gate := x.throttle(e.String(), throttle.Limits{Budget: budget.Terms{Amount: 500, Period: budget.Period{Unit: budget.Hour}}, OnEmpty: e}, 0)
+		dead := e == throttle.DeadLetter
+		why := inspect.WaitReason{By: gates.ByBudget, At: gates.Place{Throttle: gate}, DeadLetter: dead}
+		v := inspect.MessageView{ID: id, State: inspect.StateBlocked, First: true, Cost: 1000, Throttles: []*throttle.Gate{gate}, WaitReason: why}
+		m := x.message("orders", &v, "")
+		require.Equal(t, "budget", m.BlockedBy.Kind)
+		require.Equal(t, dead, m.BlockedBy.DeadLetters)
+		require.Equal(t, []api.GateState{*m.BlockedBy}, m.Gates)
+		q := x.queue("orders", &inspect.StateView{
+			Stats:   inspect.Stats{Pending: 3, Blocked: 3},
+			Blocked: []inspect.BlockedView{{At: why.At, By: why.By, DeadLetter: dead, Messages: 3, Flows: 1}},
+		})
+		want := ", which is used up; it begins again at " + next
+		if dead {
+			want = ", which has too little left, so that messages become dead letters when their turn comes"
+			next = ""
+		}
+		require.Equal(t, next, m.Estimate)
+		require.Equal(t, next, m.BlockedBy.AdmitsAt)
+		gateOf := "blocked by the budget of throttle:" + e.String() + " (" + m.BlockedBy.Limits + ", set by an operator)" + want + "."
+		require.Equal(t, "It is "+gateOf, m.Reason)
+		require.Equal(t, "3 messages are "+gateOf, q.Reason)
+	}
 }
 
 // TestExplainQueue explains what queues wait for.

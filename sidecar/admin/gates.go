@@ -33,7 +33,7 @@ type gateStates struct {
 func (g *gateStates) all(v *inspect.MessageView) []api.GateState {
 	var states []api.GateState
 	for _, t := range v.Throttles {
-		states = append(states, g.throttleState(t))
+		states = append(states, g.throttleState(t, v.DeadLetter && v.At.Throttle == t))
 	}
 	if v.Circuit != nil {
 		states = append(states, g.circuitState(v.Circuit))
@@ -48,7 +48,7 @@ func (g *gateStates) all(v *inspect.MessageView) []api.GateState {
 	for i := range v.Routes {
 		r := &v.Routes[i]
 		for _, t := range r.Throttles {
-			add(g.throttleState(t))
+			add(g.throttleState(t, r.DeadLetter && r.At.Throttle == t))
 		}
 		if r.Circuit != nil {
 			add(g.circuitState(r.Circuit))
@@ -69,7 +69,7 @@ func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.Rou
 			st.Gates = append(st.Gates, placeName(gates.Place{Circuit: r.Circuit}))
 		}
 		if !st.Admits {
-			by := g.state(r.At, r.By, name, v.Key)
+			by := g.state(r.WaitReason, name, v.Key)
 			st.BlockedBy = &by
 		}
 		list = append(list, st)
@@ -77,7 +77,9 @@ func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.Rou
 	return list
 }
 
-func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {
+// throttleState returns the state of a throttle key. With dead, messages do not wait for its budget, but
+// become dead letters.
+func (g *gateStates) throttleState(t *throttle.Gate, dead bool) api.GateState {
 	now := g.now()
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
@@ -85,10 +87,14 @@ func (g *gateStates) throttleState(t *throttle.Gate) api.GateState {
 	if learned := control.WireLearned(i.Learned); learned != nil {
 		text = learned.Text()
 	}
-	return api.GateState{
+	st := api.GateState{
 		Kind: gates.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Admits: i.Kind == throttle.Open,
 		AdmitsAt: admitsAt(i.At, now), Limits: text, SetBy: setBy, InUse: useText(&i),
-	}.WithOldNames()
+	}
+	if dead {
+		st.Kind, st.Admits, st.AdmitsAt, st.DeadLetters = gates.ByBudget.String(), false, "", true
+	}
+	return st.WithOldNames()
 }
 
 func (g *gateStates) circuitState(c gates.Circuit) api.GateState {
@@ -113,10 +119,10 @@ func pauseState(gate string, until int64) api.GateState {
 }
 
 // state returns the gate at which messages of a key of a queue are blocked.
-func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string) api.GateState {
-	switch {
+func (g *gateStates) state(w inspect.WaitReason, name, key string) api.GateState {
+	switch at, by := w.At, w.By; {
 	case at.Throttle != nil:
-		st := g.throttleState(at.Throttle)
+		st := g.throttleState(at.Throttle, w.DeadLetter)
 		if st.Admits {
 			st.Kind = by.String() // it has begun to admit since, or other messages go first
 		}
@@ -128,7 +134,7 @@ func (g *gateStates) state(at gates.Place, by gates.BlockKind, name, key string)
 	case at.Paused:
 		return pauseState("key:"+wire.ShowKey(key), at.Until)
 	}
-	return api.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
+	return api.GateState{Kind: w.By.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
 }
 
 // admits returns when a gate may admit a message, math.MaxInt64 if that is unknown.
@@ -272,7 +278,12 @@ func gateText(st *api.GateState) string {
 		}
 	case gates.ByBudget.String():
 		text = "the budget of " + text
-		if st.AdmitsAt == "" {
+		switch {
+		case st.DeadLetters:
+			return text + ", which has too little left, so that messages become dead letters when their turn comes"
+		case st.Admits:
+			return text + ", which has too little left"
+		case st.AdmitsAt == "":
 			return text + ", of which more is on its way to the disk"
 		}
 		return text + ", which is used up; it begins again at " + st.AdmitsAt

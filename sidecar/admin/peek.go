@@ -202,7 +202,7 @@ func (p *peeking) blockedBy(v *inspect.MessageView) *api.GateState {
 	}
 	st := p.asked[by]
 	if st == nil {
-		now := p.gates.state(by.At, by.By, p.queue, v.Key)
+		now := p.gates.state(by.WaitReason, p.queue, v.Key)
 		st = &now
 		if p.asked == nil {
 			p.asked = make(map[blockedBy]*api.GateState)

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -206,4 +207,91 @@ func TestAMessageWithRoutesDoesNotWaitForItsTurnToBeDeadLettered(t *testing.T) {
 	dead := r.Enqueue("dead", routes("k", "two"))
 	require.Equal(t, []store.ID{dead}, buried(r))
 	check(r)
+}
+
+// Explanations and forecasts say what becomes of messages for which the budget has too little left, whether
+// they wait at its gate already or not.
+func TestForecastOfAnEmptyBudget(t *testing.T) {
+	for _, e := range []throttle.OnEmpty{throttle.DeadLetter, throttle.Hold, throttle.Refuse} {
+		for _, waits := range []bool{true, false} {
+			t.Run(fmt.Sprint(e, waits), func(t *testing.T) {
+				r := newRig(t, nil)
+				b := newBank(t, r)
+				r.LimitNow("k", hourly(2, throttle.Hold))
+				credit := 2
+				if waits {
+					credit = 3
+				}
+				r.Consume(queue.Main, "w", credit, 0)
+				for range 2 {
+					r.Gated("a", "k")
+				}
+				b.write()
+				var blocked []store.ID
+				for _, key := range []string{"a", "a", "b"} {
+					blocked = append(blocked, r.Gated(key, "k"))
+				}
+				if waits {
+					r.Gated("c", "other")
+				}
+				flying := r.Deliveries()
+				require.Len(t, flying, credit)
+				r.LimitNow("k", hourly(2, e))
+				free := r.Gated("c", "other")
+				require.Empty(t, buried(r))
+
+				for _, id := range blocked {
+					v := r.Find(queue.Main, id)
+					require.Equal(t, gates.ByBudget, v.By)
+					require.Equal(t, e == throttle.DeadLetter, v.DeadLetter)
+				}
+				state := r.M.Inspect(queue.Main).State(10, r.Now)
+				require.Len(t, state.Blocked, 1)
+				require.Equal(t, e == throttle.DeadLetter, state.Blocked[0].DeadLetter)
+				next, _ := r.M.Inspect(queue.Main).Forecast(10, r.Now)
+				require.Equal(t, free, next[0].ID)
+				check(r)
+				if e == throttle.DeadLetter {
+					require.Len(t, next, 1)
+					r.Finished(flying...)
+					require.ElementsMatch(t, blocked, buried(r))
+					require.Equal(t, free, r.One().ID)
+					return
+				}
+				require.Len(t, next, 4)
+				hour := time.Unix(0, r.Now).Truncate(time.Hour)
+				for i, hours := range []time.Duration{1, 1, 2} { // two messages in each
+					require.Equal(t, gates.ByBudget, next[i+1].By)
+					require.Equal(t, hour.Add(hours*time.Hour).UnixNano(), next[i+1].Opens)
+				}
+			})
+		}
+	}
+}
+
+// A message with routes waits unless every route makes it a dead letter, and its explanation says so.
+func TestExplanationOfRoutesToEmptyBudgets(t *testing.T) {
+	r := newRig(t, nil)
+	b := newBank(t, r)
+	r.LimitNow("k", hourly(1, throttle.DeadLetter))
+	r.LimitNow("two", hourly(1, throttle.Hold))
+	r.Consume(queue.Main, "w", 2, 0)
+	r.Gated("a", "k")
+	r.Gated("a", "two")
+	b.write()
+	require.Len(t, r.Deliveries(), 2)
+	id := r.Enqueue("b", func(m *store.Message) {
+		m.Routes = []store.Route{{Name: "1", ThrottleKeys: []string{"k"}}, {Name: "2", ThrottleKeys: []string{"two"}}}
+	})
+	for _, e := range []throttle.OnEmpty{throttle.Hold, throttle.DeadLetter} {
+		r.LimitNow("two", hourly(1, e))
+		v := r.Find(queue.Main, id)
+		require.Equal(t, gates.ByBudget, v.By)
+		require.Equal(t, e == throttle.DeadLetter, v.DeadLetter)
+		for i := range v.Routes {
+			require.Equal(t, e == throttle.DeadLetter, v.Routes[i].DeadLetter)
+		}
+		next, _ := r.M.Inspect(queue.Main).Forecast(10, r.Now)
+		require.Len(t, next, map[bool]int{false: 1, true: 0}[e == throttle.DeadLetter])
+	}
 }

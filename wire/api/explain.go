@@ -46,6 +46,9 @@ type GateState struct {
 	Limits   string `json:"limits,omitempty"`    // in words, such as "10/s, burst 20"
 	SetBy    string `json:"set_by,omitempty"`    // file, operator, override until ..., prefix tenant:*, file, default, ...
 	InUse    string `json:"in_use,omitempty"`    // in words: "0.2 tokens", "5 in flight"
+	// DeadLetters says that the budget has too little left, and that messages do not wait for it, but become
+	// dead letters when their turn comes (on_empty).
+	DeadLetters bool `json:"dead_letters,omitempty"`
 
 	// Open and OpensAt are the old names of Admits and AdmitsAt, for one version.
 	Open    bool   `json:"open"`

@@ -46,7 +46,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[Mark]():              "at kind object? text by? client? count? undo? changed_again?",
 		reflect.TypeFor[Marks]():             "total marks",
 		reflect.TypeFor[ReloadReply]():       "dry_run? changes nodes? not_reloaded?",
-		reflect.TypeFor[GateState]():         "kind gate admits admits_at? limits? set_by? in_use? open opens_at?",
+		reflect.TypeFor[GateState]():         "kind gate admits admits_at? limits? set_by? in_use? dead_letters? open opens_at?",
 		reflect.TypeFor[BlockedCount]():      "GateState messages flows",
 		reflect.TypeFor[ExplainMessage]():    "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? routes? route? blocked_by? blocked_since? ahead estimate? history?",
 		reflect.TypeFor[ExplainKey]():        "queue key pending ready blocked parked in_flight delayed moving? weight weight_by? deficit active share paused? blocked_by reason",

@@ -90,11 +90,12 @@ func (h *blocked) add(r *Reader, w WaitReason, f drr.Flow, n int64) *BlockedView
 		}
 		b, added := h.places.at(k)
 		if added {
-			b.By = w.By
+			b.By, b.DeadLetter = w.By, true
 			if ofKey {
 				b.Key = r.t.Name(f)
 			}
 		}
+		b.DeadLetter = b.DeadLetter && w.DeadLetter
 		b.Messages += n
 		if b.Flows++; ofKey {
 			b.Flows = 1

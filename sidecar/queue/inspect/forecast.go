@@ -25,7 +25,7 @@ type NextDelivery struct {
 
 // Forecast returns up to most deliveries in the order in which they would follow if
 // consumers took everything, and nothing else happened: no message came, ended or became
-// due. It repeats the decisions of the schedule (side.deliver and gates.Admit) on copies of
+// due. Messages that become dead letters meanwhile are left out. It repeats the decisions of the schedule (side.deliver and gates.Admit) on copies of
 // the scheduler, the wait lists and the gates, and lets the time pass until the next gate
 // opens. Once only the end of other messages would open a gate, it assumes one at each of
 // these gates in turn.
@@ -228,11 +228,15 @@ func (c *forecast) deliver() {
 		seq := c.t.Links.Seq(src.walk.First())
 		s := c.t.Slots.Get(seq)
 		if c.t.Expired(seq, s, c.at) {
-			c.leave(src)
-			c.changed(f)
+			c.drop(src)
 			continue
 		}
-		if why := c.admit(src, s); len(why) > 0 {
+		why, dead := c.admit(src, s)
+		if dead {
+			c.drop(src)
+			continue
+		}
+		if len(why) > 0 {
 			c.block(src, why)
 			if blocked++; blocked == forecastBlocked {
 				blocked = 0
@@ -243,6 +247,15 @@ func (c *forecast) deliver() {
 		blocked = 0
 		c.take(src, seq, s)
 	}
+}
+
+// drop removes the first message of a source, which has expired or becomes a dead letter.
+func (c *forecast) drop(src *sourceCast) {
+	probed := src.probes
+	src.probes, src.retry, src.waited, src.opens = nil, false, WaitReason{}, 0
+	c.leave(src)
+	c.changed(src.flow)
+	c.endProbe(probed)
 }
 
 // leave takes the first message out of a source.

@@ -90,50 +90,52 @@ type obstacleCast struct {
 	list *listCast // nil: its key is paused
 	kind gates.BlockKind
 	at   int64
+	dead bool // it does not wait, but becomes a dead letter
 }
 
 // admit takes a message through the gates of one of its routes, or returns for each where and
-// for what it has to wait.
-func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (why []obstacleCast) {
+// for what it has to wait. With dead it becomes a dead letter instead, since every route says so.
+func (c *forecast) admit(src *sourceCast, s *backlog.Slot) (why []obstacleCast, dead bool) {
 	if until := c.t.KeyPaused(src.flow, c.at); until != 0 {
-		return []obstacleCast{{kind: gates.ByPause, at: until}}
+		return []obstacleCast{{kind: gates.ByPause, at: until}}, false
 	}
 	if src.id == 0 {
-		return nil
+		return nil, false
 	}
+	dead = true
 	sub := c.g.Subs.At(src.id)
 	for _, i := range c.g.Order(src.id, src.walk.First()) {
 		r := sub.RouteAt(int(i))
 		first := c.t.Links.Stamp(src.walk.First()) < 0 || src.probes != nil && r.Passes(src.probes.Place)
-		l, kind, at := c.admitBy(src, r, int64(s.Cost), first)
-		if kind == gates.ByNothing {
-			return nil
+		o := c.admitBy(src, r, int64(s.Cost), first)
+		if o.kind == gates.ByNothing {
+			return nil, false
 		}
-		why = append(why, obstacleCast{l, kind, at})
+		why, dead = append(why, o), dead && o.dead
 	}
-	return why
+	return why, dead
 }
 
 // admitBy takes a message through the gates of one route.
-func (c *forecast) admitBy(src *sourceCast, r *gates.Route, cost int64, first bool) (l *listCast, kind gates.BlockKind, at int64) {
+func (c *forecast) admitBy(src *sourceCast, r *gates.Route, cost int64, first bool) (o obstacleCast) {
 	if !first {
-		if l, kind = c.crowded(src, r); l != nil {
-			return l, kind, math.MaxInt64
+		if l, kind := c.crowded(src, r); l != nil {
+			return obstacleCast{list: l, kind: kind, at: math.MaxInt64}
 		}
 	}
 	if r.Circuit != nil {
 		if circuit := c.circuit(r.Circuit); circuit.left <= 0 {
-			return c.list(gates.Place{Circuit: r.Circuit}), gates.ByCircuit, circuit.opens
+			return obstacleCast{list: c.list(gates.Place{Circuit: r.Circuit}), kind: gates.ByCircuit, at: circuit.opens}
 		}
 	}
 	for _, gate := range r.Set.Gates() {
 		why, opens := c.trial(gate).Admits(c.at, cost)
-		if why != throttle.Open && (l == nil || opens >= at) {
-			l, kind, at = c.list(gates.Place{Throttle: gate}), gates.BlockOf(why), opens
+		if why != throttle.Open && (o.list == nil || opens >= o.at) {
+			o = obstacleCast{c.list(gates.Place{Throttle: gate}), gates.BlockOf(why), opens, c.trial(gate).DeadLetters(c.at, cost)}
 		}
 	}
-	if l != nil {
-		return l, kind, at
+	if o.list != nil {
+		return o
 	}
 	for _, gate := range r.Set.Gates() {
 		c.trial(gate).Take(c.at, cost)
@@ -141,7 +143,7 @@ func (c *forecast) admitBy(src *sourceCast, r *gates.Route, cost int64, first bo
 	if r.Circuit != nil {
 		c.circuit(r.Circuit).left--
 	}
-	return nil, gates.ByNothing, 0
+	return obstacleCast{}
 }
 
 // crowded finds a gate at which others wait.
@@ -317,6 +319,9 @@ func (c *forecast) room(l *listCast) int64 {
 		return circuit.left
 	}
 	t := c.trial(l.Throttle)
+	if t.DeadLetters(c.at, 1) {
+		return forecastBlocked // nobody needs a turn
+	}
 	kind, opens := t.Admits(c.at, throttle.One)
 	if kind != throttle.Open {
 		l.shut, l.opens = gates.BlockOf(kind), opens

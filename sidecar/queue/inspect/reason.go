@@ -23,6 +23,9 @@ import (
 type WaitReason struct {
 	By gates.BlockKind
 	At gates.Place
+	// DeadLetter says that the message does not wait for the gate, but becomes a dead letter when its turn
+	// comes; see throttle.OnEmpty.
+	DeadLetter bool
 }
 
 // Blocks reports whether the message is blocked, and not just waiting for a consumer
@@ -110,15 +113,18 @@ func (e *evaluator) paused(f drr.Flow) (w WaitReason) {
 // route. It returns what does not, or else the route that is open.
 func (e *evaluator) gates(sub *gates.Subqueue) (w WaitReason, open int) {
 	var first shutGate
+	dead := true
 	for i := range sub.Routes() {
 		s := e.route(sub, i)
 		if s.By == gates.ByNothing {
 			return WaitReason{}, i
 		}
+		dead = dead && s.DeadLetter
 		if i == 0 || s.opens < first.opens {
 			first = s
 		}
 	}
+	first.DeadLetter = dead
 	return first.WaitReason, 0
 }
 
@@ -169,7 +175,7 @@ func (e *evaluator) ask(sub *gates.Subqueue, route int, cost int64) (w shutGate)
 		}
 	}
 	if b, ok := sub.Check(route, cost, e.now); !ok {
-		return shutGate{WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}}, b.At}
+		return shutGate{WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}, DeadLetter: b.DeadLetter}, b.At}
 	}
 	return w
 }

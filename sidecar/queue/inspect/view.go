@@ -105,6 +105,8 @@ type BlockedView struct {
 	Messages int64
 	Flows    int
 	Wait     int64 // ns since the first message of a subqueue here became ready; 0: not known
+	// DeadLetter says that the messages become dead letters, all of them.
+	DeadLetter bool
 }
 
 // StateView is what a queue waits for.
@@ -263,9 +265,10 @@ func (r *Reader) viewGates(s *backlog.Slot, v *MessageView, now int64) {
 		if sub.HasChoice() {
 			e := r.evaluator(now)
 			for i := range sub.Routes() {
-				rt := sub.RouteAt(i)
+				rt, why := sub.RouteAt(i), e.route(sub, i).WaitReason
+				why.DeadLetter = why.DeadLetter && v.DeadLetter
 				v.Routes = append(v.Routes, RouteView{
-					Name: sub.RouteName(i), Weight: sub.RouteWeight(i), WaitReason: e.route(sub, i).WaitReason,
+					Name: sub.RouteName(i), Weight: sub.RouteWeight(i), WaitReason: why,
 					Throttles: rt.Set.Gates(), Circuit: rt.Circuit,
 				})
 			}
