@@ -123,6 +123,51 @@ func TestRoutesHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// otherQueue is another queue that waits at a gate.
+type otherQueue struct{ gates.Owner }
+
+func (otherQueue) GateOpened(*throttle.Gate) {}
+
+// A message that tries the gate of one route, but has no consumer, does not keep the turn of its queue at
+// the gates of the others: another queue that waits there goes.
+func TestARouteThatIsTriedKeepsNoTurnAtTheOthers(t *testing.T) {
+	r := newRig(t, nil)
+	release := make(map[string]func())
+	for _, key := range []string{"one", "two"} {
+		r.LimitNow(key, throttle.Limits{Concurrency: 1})
+		set, err := r.Gates.Set([]string{key}, r.Now)
+		require.NoError(t, err)
+		grant, _, ok := set.Acquire(r.Now, throttle.One, nil)
+		require.True(t, ok)
+		release[key] = func() {
+			for _, w := range set.Release(&grant, r.Now, nil) {
+				w.Owner.(gates.Owner).GateOpened(w.Gate())
+			}
+			r.Run()
+		}
+	}
+	r.Consume(queue.Main, "w", 1, 0)
+	id := r.Enqueue("k", by("one", "two"))
+	r.Enqueue("k", by("one", "two")) // keeps its place at gate one while the first tries gate two
+	plain := r.Enqueue("plain", func(*store.Message) {})
+	r.Commit()
+	busy := r.One()
+	require.Equal(t, plain, busy.ID)
+	require.True(t, r.Find(queue.Main, id).Blocks())
+
+	gate, ok := r.Gates.Find("one")
+	require.True(t, ok)
+	other := throttle.NewWait(gate, otherQueue{})
+	other.Join(r.Now, throttle.One)
+	release["two"]()
+	release["one"]()
+	n, _ := other.Turn(r.Now)
+	require.EqualValues(t, 1, n)
+	check(r)
+	r.Finished(busy)
+	require.Equal(t, "two", r.One().Route)
+}
+
 // Gates of the message itself count on each route, and its circuit on routes without one.
 func TestRoutesAddToTheGatesOfTheMessage(t *testing.T) {
 	r := newRig(t, nil)
