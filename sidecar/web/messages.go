@@ -196,7 +196,32 @@ type messageData struct {
 	Trace   string // id of its trace
 	TraceAt string // address of the trace; empty: none
 	Life    life
+	Choice  []routeRow // its routes, in its order
 }
+
+// routeRow is a route of a message with the last attempt that went by it.
+type routeRow struct {
+	api.RouteState
+	Leased bool             // the message is in flight by it
+	Last   *api.AttemptInfo // that has ended; nil: none is known
+}
+
+// choiceOf returns the routes of a message.
+func choiceOf(m *api.MessageInfo) []routeRow {
+	rows := make([]routeRow, len(m.Routes))
+	for i := range rows {
+		rows[i] = routeRow{RouteState: m.Routes[i], Leased: m.Route == m.Routes[i].Name}
+		for k := range m.History {
+			if m.History[k].Route == m.Routes[i].Name {
+				rows[i].Last = &m.History[k]
+			}
+		}
+	}
+	return rows
+}
+
+// Weighted reports whether the routes have weights.
+func (d *messageData) Weighted() bool { return len(d.Choice) > 0 && d.Choice[0].Weight > 0 }
 
 // Title is the title of the page.
 func (d *messageData) Title() string { return "Message " + shortID(d.ID) }
@@ -246,6 +271,7 @@ func message(a *ask) (any, error) {
 	if d.Dead != nil {
 		dead = d.Dead.At
 	}
+	d.Choice = choiceOf(&d.MessageInfo)
 	d.Life = lifeOf(d.EnqueuedAt, dead, d.History, time.Now())
 	return d, nil
 }

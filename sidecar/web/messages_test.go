@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,46 @@ func TestATimelineSaysHowOften(t *testing.T) {
 	require.Contains(t, body, "<strong>moved from orders.dlq to by-hand</strong>")
 	require.Contains(t, body, "Attempt 2: no subscriber, 3 times</strong>")
 	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z" title="2030-01-02T15:06:05Z">`)
+}
+
+// The routes of a message are a table: the gates of each, which one blocks it, and by which the
+// message went last.
+func TestRoutesOfAMessage(t *testing.T) {
+	r := newRig(t, nil)
+	m := someMessage("x")
+	r.reply(api.VerbMessageShow, m)
+	require.NotContains(t, r.get("/messages/"+someID).Body.String(), `id="routes"`, "it has no choice")
+	m.Routes = []api.RouteState{
+		{Name: "openai", Gates: []string{"throttle:openai:tpm", "circuit:openai"}, BlockedBy: &api.GateState{Kind: "circuit", Gate: "circuit:openai", InUse: "open <since> noon"}},
+		{Name: "anthropic", Gates: []string{"circuit:anthropic"}, Admits: true},
+		{Name: "spare", Gates: []string{}, Admits: true},
+	}
+	m.Route = "anthropic"
+	m.History = []api.AttemptInfo{
+		{Outcome: wire.AttemptNack, Attempt: 1, Route: "spare"},
+		{Outcome: wire.AttemptNack, Attempt: 2, Route: "openai"},
+		{Outcome: wire.AttemptExpired, Attempt: 3, Route: "openai"},
+	}
+	r.reply(api.VerbMessageShow, m)
+	rows := strings.SplitAfter(r.get("/messages/"+someID).Body.String(), "</tr>")
+	row := func(name string) string {
+		i := slices.IndexFunc(rows, func(row string) bool { return strings.Contains(row, `<th scope="row" class="mono">`+name+"</th>") })
+		require.NotEqual(t, -1, i, name)
+		return rows[i]
+	}
+	require.Contains(t, strings.Join(rows, ""), "goes by the first that admits it")
+	require.Contains(t, row("openai"), ">blocks</span>")
+	require.Contains(t, row("openai"), "(circuit; open &lt;since&gt; noon)")
+	require.Contains(t, row("openai"), `<a href="/gates/throttle?key=openai%3Atpm">throttle:openai:tpm</a>, <a href="/gates/circuit?key=openai">`)
+	require.Contains(t, row("openai"), "3: lease expired")
+	require.Contains(t, row("anthropic"), ">admits</span>")
+	require.Contains(t, row("anthropic"), "in flight")
+	require.Contains(t, row("spare"), "1: nacked")
+	require.NotContains(t, row("spare"), "/gates/")
+	require.NotContains(t, strings.Join(rows, ""), ">Weight<")
+	m.Routes[0].Weight, m.Routes[1].Weight, m.Routes[2].Weight = 3, 1, 1
+	r.reply(api.VerbMessageShow, m)
+	require.Contains(t, r.get("/messages/"+someID).Body.String(), `class="mono">openai</th><td class="n">3</td>`)
 }
 
 // A form that nobody has touched changes nothing, whatever a browser does to its lines.

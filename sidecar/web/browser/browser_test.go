@@ -604,7 +604,7 @@ func (b *tab) fits(name string, width int64, scheme string) {
 	b.t.Helper()
 	b.look(width, scheme)
 	b.shot(name)
-	if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+	if over := eval[int](b, "document.documentElement.scrollWidth - "+fmt.Sprint(width)); over > 0 {
 		b.t.Errorf("%s: the page is %d px wider than its window", name, over)
 	}
 }

@@ -36,7 +36,7 @@ func serve(t *testing.T, pages map[string]string) string {
 
 // document returns a faultless page around a body.
 func document(body string) string {
-	return `<!doctype html><html lang="en"><head><title>A page</title><link rel="icon" href="/icon.js"></head><body><main><h1>A page</h1>` + body + `</main></body></html>`
+	return `<!doctype html><html lang="en"><head><meta name="viewport" content="width=device-width"><title>A page</title><link rel="icon" href="/icon.js"></head><body><main><h1>A page</h1>` + body + `</main></body></html>`
 }
 
 // TestHarness: the harness reports each kind of fault on a page, so its silence means that a

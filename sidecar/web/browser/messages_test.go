@@ -113,6 +113,36 @@ func TestHeldMessage(t *testing.T) {
 	b.shows("main", "This message is not here any more") // the page updates itself
 }
 
+// TestRoutesOfAMessage: the table says what shuts each route, and by which the message went.
+func TestRoutesOfAMessage(t *testing.T) {
+	t.Parallel()
+	f, b := run(t)
+	f.queue("chat", func(s *client.QueueSettings) {
+		*s = client.QueueSettings{OnEnqueue: `function on_enqueue(msg)
+  return { fairness_key = msg.headers["tenant"], routes = {
+    { name = "openai", circuit_key = "openai", throttle_keys = { "openai:tpm" } },
+    { name = "anthropic", circuit_key = "anthropic" },
+  } }
+end`, OnFailure: `function on_failure(msg) return { delay_ms = msg.route == "anthropic" and 3600000 or 0 } end`}
+	})
+	_, err := f.c.CircuitOpen(t.Context(), "openai", 0)
+	require.NoError(t, err)
+	f.consume("chat", "worker", func(_ context.Context, m *client.Message) error {
+		return m.Nack(client.NackOptions{Error: "no answer", Code: "500"})
+	})
+	id := f.publish("chat", "hello", tenant("acme"))
+	f.inspected("chat", func(q api.QueueInfo) bool { return q.Delayed == 1 }) // on_failure knows the route
+	b.visit("/messages/" + id)
+	b.shows(".timeline", "Attempt 1 by route anthropic: nacked after")
+	b.shows(".routes tbody tr:nth-child(1)", "blocks circuit:openai")
+	b.shows(".routes tbody tr:nth-child(1)", "throttle:openai:tpm")
+	b.shows(".routes tbody tr:nth-child(2)", "admits")
+	b.shows(".routes tbody tr:nth-child(2)", "1: nacked after")
+	b.sound("message-routes")
+	b.follow("throttle:openai:tpm")
+	b.at("/gates/throttle")
+}
+
 // TestFind finds queues, keys and ids.
 func TestFind(t *testing.T) {
 	t.Parallel()
