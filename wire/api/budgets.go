@@ -97,7 +97,15 @@ type BudgetInfo struct {
 
 // Text says how much is used: "4,200,000 of 5,000,000 a month".
 func (b *BudgetInfo) Text() string {
-	return CostText(b.Used) + " of " + CostText(b.Budget+b.Added) + " a " + b.Period
+	return CostText(b.Used) + " of " + CostText(b.Budget+b.Added) + " " + aPeriod(b.Period)
+}
+
+// aPeriod is "an hour" or "a day".
+func aPeriod(period string) string {
+	if strings.HasPrefix(period, "h") {
+		return "an " + period
+	}
+	return "a " + period
 }
 
 // BudgetList answers budget-list.

@@ -113,7 +113,7 @@ func (l ThrottleLimits) Text() string {
 	if l.Budget != nil {
 		text := CostText(*l.Budget)
 		if l.Period != nil {
-			text += " a " + *l.Period
+			text += " " + aPeriod(*l.Period)
 		}
 		if l.Zone != nil {
 			text += " (" + *l.Zone + ")"
