@@ -79,6 +79,38 @@ func (b *bank) acquire(t *testing.T, g *Gates, s *Set, now, cost int64) Grant {
 	return grant
 }
 
+// A gate that a reservation has collected before it got a budget counts the message once.
+func TestAReservedGateGetsABudget(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	limit := func(key string, l Limits) {
+		_, err := g.SetLimits(key, l, noon, nil)
+		require.NoError(t, err)
+	}
+	limit("collected", Limits{Concurrency: 5})
+	limit("missing", Limits{Concurrency: 1})
+	s, busy := openSet(t, g, noon, "collected", "missing"), openSet(t, g, noon, "missing")
+	other, _, ok := busy.Acquire(noon, One, nil)
+	require.True(t, ok)
+	r, ok := g.Reserve(s, One)
+	require.True(t, ok)
+	_, block, _ := r.Acquire(noon, nil, nil)
+	require.Equal(t, ByInFlight, block.Kind)
+	limit("collected", Limits{Concurrency: 5, Budget: daily.Budget})
+	busy.Release(&other, noon, nil)
+	_, block, _ = r.Acquire(noon, nil, nil)
+	require.Equal(t, ByBudget, block.Kind, "it waits for the disk")
+	b.write(g, noon)
+	grant, _, _ := r.Acquire(noon, nil, nil)
+	require.True(t, grant.Active())
+	info := s.Gates()[0].Info(noon)
+	require.EqualValues(t, 1, info.InFlight)
+	require.EqualValues(t, One, info.Spending.Used)
+	s.Release(&grant, noon, nil)
+	info = s.Gates()[0].Info(noon)
+	require.Zero(t, info.InFlight+info.Reserved)
+}
+
 func TestBudgetHolds(t *testing.T) {
 	b := newBank()
 	g := newBudgets(t, b, noon)

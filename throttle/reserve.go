@@ -49,7 +49,7 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block,
 		return Grant{}, block, wake
 	}
 	for _, g := range s.gates {
-		if g.mu.share != nil || g.mu.ledger != nil {
+		if g.takenLast() {
 			g.take(v, r.cost, owner)
 			wake = g.notifyIfEarlier(v, last, wake)
 			continue
@@ -88,6 +88,9 @@ func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (
 	for i, g := range r.set.gates {
 		var kind Kind
 		var wait uint64
+		if g.takenLast() && wake != nil { // it may have been collected before it had a budget
+			*wake = r.giveBack(i, g, v, last, *wake)
+		}
 		if r.collected&(1<<i) != 0 {
 			if kind, wait = g.ready(v); kind != Open && wake != nil {
 				*wake = r.giveBack(i, g, v, last, *wake)
@@ -95,7 +98,7 @@ func (r *Reservation) missing(v instant, last int64, owner any, wake *[]*Wait) (
 		} else if kind, wait = g.admit(v, last, r.cost); kind == Open && wake != nil {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
-			} else if g.mu.share == nil && g.mu.ledger == nil { // leases and periods end, so they are taken last
+			} else if !g.takenLast() {
 				r.collected |= 1 << i
 				g.hold(r.cost)
 			}
@@ -120,6 +123,10 @@ func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	}
 	return block, block.Kind == Open
 }
+
+// takenLast reports whether a reservation takes of the gate when it has everything else: leases and
+// periods end. It needs g.mu.
+func (g *Gate) takenLast() bool { return g.mu.share != nil || g.mu.ledger != nil }
 
 // hold reserves cost and counts the message as in flight. It needs g.mu.
 func (g *Gate) hold(cost int64) {
