@@ -156,12 +156,23 @@ func wakeLedger(gate *Gate, wake []*Wait) []*Wait {
 // Booked reports the outcome of [Bank].KeepBooking. It appends the waiters to notify to wake (see
 // Wait.Pass).
 func (g *Gates) Booked(key string, number uint64, ok bool, now int64, wake []*Wait) []*Wait {
-	g.onLedger(key, now, func(l *budget.Ledger, gate *Gate, v instant, last int64) {
-		l.Booked(number, ok, last)
-		if gate != nil {
-			wake = gate.notifyIfEarlier(v, last, wake)
-		}
-	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l, known := g.mu.ledgers.Get(key)
+	if !known {
+		return wake
+	}
+	v, last := g.clock.tick(now)
+	gate := g.mu.gates.all[key]
+	if gate != nil {
+		gate.mu.Lock()
+		defer gate.mu.Unlock()
+	}
+	l.Advance(last, uint64(v))
+	l.Booked(number, ok, last)
+	if gate != nil && gate.mu.ledger != nil { // the key may have no budget at the moment
+		wake = gate.notifyIfEarlier(v, last, wake)
+	}
 	return wake
 }
 

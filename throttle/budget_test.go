@@ -111,6 +111,24 @@ func TestAReservedGateGetsABudget(t *testing.T) {
 	require.Zero(t, info.InFlight+info.Reserved)
 }
 
+// A budget that is removed while a booking is on its way, and set again, admits messages.
+func TestBookingOfARemovedBudget(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	s := openSet(t, g, noon, "k")
+	for _, l := range []Limits{daily, {Concurrency: 1}} {
+		_, err := g.SetLimits("k", l, noon, nil)
+		require.NoError(t, err)
+		s.Acquire(noon, One, nil)
+	}
+	require.NotEmpty(t, b.pending)
+	b.write(g, noon)
+	_, err := g.SetLimits("k", daily, noon, nil)
+	require.NoError(t, err)
+	grant := b.acquire(t, g, s, noon, 5*One)
+	require.True(t, grant.Active())
+}
+
 func TestBudgetHolds(t *testing.T) {
 	b := newBank()
 	g := newBudgets(t, b, noon)

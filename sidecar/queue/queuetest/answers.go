@@ -57,6 +57,12 @@ func (s *Sim) drawAck() wire.Ack {
 		if s.chance(3) {
 			a.RetryAfter = time.Duration(s.rnd.IntN(2000)) * time.Millisecond
 		}
+		if s.learns && s.chance(2) {
+			a.ErrorCode = pick(s, []string{"429", "503", "529", "400"})
+		}
+	}
+	if s.learns && (a.Kind == wire.AckNack || a.Kind == wire.AckDone) && s.chance(6) {
+		a.Feedback = &wire.Feedback{Remaining: pick(s, []int64{0, 500, 3000}), Reset: time.Duration(s.rnd.IntN(3000)) * time.Millisecond}
 	}
 	return a
 }
@@ -176,6 +182,7 @@ func (s *Sim) drawVerdict() queue.Verdict {
 	if s.chance(5) {
 		v.Reason = pick(s, []string{wire.ReasonOnFailure, wire.ReasonCritical})
 	}
+	v.Overload = s.learns && s.chance(2)
 	return v
 }
 
@@ -189,6 +196,9 @@ func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 			require.Fail(s.T, "a verdict for nobody", "%s", m)
 		}
 		n.circuitDecided(m, v.Outcome)
+		if v.Overload {
+			n.overloaded(m.by, m.began, false)
+		}
 		m.pass = 0
 		n.conclude(m, v.Reason, v.Delay, v.DecidedBy)
 	})
@@ -217,8 +227,11 @@ func (n *node) correct(f *flight, a *wire.Ack) {
 	}
 	cost := int64(max(a.Cost, 1))
 	n.sides[f.m.side].fair.correct(f.m.Key, cost-int64(f.m.Cost))
+	f.spent.cost = cost
 	if f.went != nil {
 		f.went.cost = cost
+	} else if f.spent.taken > cost {
+		f.spent.cost = f.spent.taken // the process that took it has ended: nothing comes back
 	}
 }
 

@@ -19,6 +19,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	if s.Trace != nil {
 		s.Trace(r, out)
 	}
+	s.seeLimits()
 	n.checkNotes(out)
 	for _, c := range out.Commits {
 		n.checkCommit(c)

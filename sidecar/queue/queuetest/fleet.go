@@ -49,6 +49,7 @@ type Fleet struct {
 	link   *link // to the bucket of the circuits; nil: they are not shared
 	mono   int64 // time that has really gone by
 	limits map[string]throttle.Limits
+	cut    map[string]bool // throttle keys whose learned levels are to be written
 	cfg    breaker.Config
 	ids    uint64
 	leases uint64
@@ -73,6 +74,7 @@ func newFleet(t T, l *link, settings ...wire.QueueSettings) *Fleet {
 	}
 	f.Disk = newDisk(func() int64 { return f.Now })
 	f.Gates = throttle.New(throttle.Start{}, f.Now)
+	f.openGates(nil)
 	f.Circuits = f.newCircuits()
 	for _, s := range settings {
 		f.Create(queue.Settings{QueueSettings: s})
@@ -191,12 +193,16 @@ func (f *Fleet) Restart(crash bool, down time.Duration) {
 			r.Finish(false)
 		}
 		f.CommitAll()
+		f.keepGates()
 		states = f.Gates.Snapshot(f.Now)
 	}
 	f.Disk.waiting = nil
 	f.Now += int64(down)
 	f.mono += max(int64(down), 0)
 	f.Gates = throttle.New(start, f.Now)
+	snap, err := f.Disk.Snapshot()
+	require.NoError(f.T, err)
+	f.openGates(snap.Config)
 	for _, key := range slices.Sorted(maps.Keys(f.limits)) {
 		_, err := f.Gates.SetLimits(key, f.limits[key], f.Now, nil)
 		require.NoError(f.T, err)
@@ -204,8 +210,6 @@ func (f *Fleet) Restart(crash bool, down time.Duration) {
 	f.Gates.Restore(states, f.Now)
 	f.Circuits = f.newCircuits()
 	f.Breaker(f.cfg)
-	snap, err := f.Disk.Snapshot()
-	require.NoError(f.T, err)
 	f.Circuits.Restore(snap.Config)
 	for _, r := range f.Rigs {
 		r.start()

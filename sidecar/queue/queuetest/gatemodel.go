@@ -15,10 +15,15 @@ import (
 // and checks each new one against all that went before. It knows
 // nothing of how package throttle does it.
 type gateModel struct {
-	limits          throttle.Limits
-	bucket, entries []*passage
-	inFlight        int64
-	paused          int64 // until when; 0: it is not
+	limits   throttle.Limits
+	bucket   []bucketPassage
+	entries  []*passage
+	inFlight int64
+	paused   int64 // until when; 0: it is not
+
+	force  forceModel
+	learn  learnModel
+	budget spendModel
 }
 
 // passage is a delivery that has gone through a throttle key.
@@ -26,6 +31,12 @@ type passage struct {
 	at, cost int64
 	taken    int64 // what was taken for it: its ack may have said another cost since
 	undone   bool  // nobody received it
+}
+
+// bucketPassage is a passage with what the rate had brought so far.
+type bucketPassage struct {
+	*passage
+	brought *big.Rat
 }
 
 // limit changes limits. Use that was counted stays counted.
@@ -37,7 +48,10 @@ func (g *gateModel) limit(l throttle.Limits) {
 	if old.Limit == 0 || l.Window > old.Window {
 		g.entries = nil
 	}
-	g.limits = l
+	if l.Budget.Amount == 0 {
+		g.budget.spent = nil // nothing is counted from here on
+	}
+	g.limits, g.learn.known = l, false
 }
 
 // burstOf is the larger of 1 and what the rate brings in a second, if none is set.
@@ -52,6 +66,7 @@ func burstOf(l throttle.Limits) int64 {
 // crash models a crash: a bucket begins empty, and not below zero after a message that cost
 // more than the burst, or more than estimated.
 func (g *gateModel) crash() {
+	g.budget.crash()
 	for _, p := range g.bucket {
 		if p.cost > min(p.taken, burstOf(g.limits)) {
 			g.bucket = nil
@@ -63,10 +78,10 @@ func (g *gateModel) crash() {
 // pass models a delivery and checks it against the limits.
 func (g *gateModel) pass(t T, what string, p *passage) {
 	g.inFlight++
-	if c := g.limits.Concurrency; c != 0 && g.inFlight > c {
+	if c := g.force.limits.Concurrency; c != 0 && g.inFlight > c {
 		require.Fail(t, "concurrency", "%s: %d in flight", what, g.inFlight)
 	}
-	g.bucket, g.entries = append(g.bucket, p), append(g.entries, p)
+	g.bucket, g.entries = append(g.bucket, bucketPassage{p, g.force.brought}), append(g.entries, p)
 	if g.limits.Rate.Per != 0 {
 		g.checkRate(t, what, p)
 	}
@@ -86,7 +101,6 @@ func (g *gateModel) pass(t T, what string, p *passage) {
 // checkRate checks all intervals that end with p against max(burst, largest cost) + rate * t,
 // with the costs that are known then: a bucket below zero admits nothing.
 func (g *gateModel) checkRate(t T, what string, p *passage) {
-	r := g.limits.Rate
 	var sum, largest int64
 	for i := len(g.bucket) - 1; i >= 0; i-- {
 		e := g.bucket[i]
@@ -94,7 +108,7 @@ func (g *gateModel) checkRate(t T, what string, p *passage) {
 			continue
 		}
 		sum, largest = sum+e.cost, max(largest, e.taken)
-		most := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.Cost), big.NewInt(p.at-e.at)), big.NewInt(r.Per))
+		most := new(big.Rat).Sub(g.force.brought, e.brought)
 		most.Add(most, new(big.Rat).SetInt64(max(burstOf(g.limits), largest)))
 		if new(big.Rat).SetInt64(sum).Cmp(most) > 0 {
 			require.Fail(t, "rate", "%s: cost %d in %d ns, %s are allowed", what, sum, p.at-e.at, most.FloatString(3))

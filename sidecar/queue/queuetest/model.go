@@ -57,6 +57,7 @@ type message struct {
 	flight    *flight
 	pass      int    // of the circuit of by, while it is judged
 	by        way    // of the attempt that is judged
+	began     int64  // the attempt that is judged
 	submitted bool   // the store has its Add
 	confirmed bool   // its producer knows that it is safe
 	batch     int    // it came in an atomic batch; 0: it did not
@@ -109,8 +110,9 @@ type flight struct {
 	extended []int64 // all deadlines that extensions have given it
 	known    int     // how many of them its consumer knows of: that one, or a later one, is on disk
 	consumer string
-	reg      int // registration that it was delivered under
-	went     *passage
+	reg      int      // registration that it was delivered under
+	went     *passage // nil: it went in an earlier process
+	spent    *passage // for budgets, which outlive processes
 	by       way
 	pass     int // of the circuit; 0: none
 }
@@ -348,7 +350,7 @@ func (n *node) land(f *flight, undo bool) {
 		n.s.gate(k).inFlight--
 	}
 	if undo && f.went != nil {
-		f.went.undone = true
+		f.went.undone, f.spent.undone = true, true
 	}
 }
 
@@ -371,6 +373,9 @@ func (n *node) complete(f *flight, o breaker.Outcome) {
 	m := f.m
 	n.land(f, false)
 	n.circuitDone(f, o)
+	if o == breaker.Success {
+		n.succeeded(f.by)
+	}
 	n.drop(m)
 }
 
@@ -403,7 +408,7 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	judge := m.side == queue.Main && n.settings.Judge
 	n.land(f, false)
 	if judge {
-		if m.pass, m.by = f.pass, f.by; m.pass != 0 {
+		if m.pass, m.by, m.began = f.pass, f.by, f.at; m.pass != 0 {
 			n.s.circuit(m.by.circuit).suspect(m.pass)
 		}
 	} else if m.side == queue.Main {
@@ -413,6 +418,9 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 		n.s.circuit(f.by.circuit).retryAfter(now, now+retryAfter)
 	}
 	if m.side == queue.Main {
+		if expired := outcome == wire.AttemptExpired; expired || !judge && wire.OverloadCode(why.Code) {
+			n.overloaded(f.by, f.at, expired)
+		}
 		n.countFailure(m.Key)
 	}
 	if judge {
@@ -588,7 +596,8 @@ func (n *node) deliver(d *queue.Delivery) {
 
 	f := &flight{
 		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, at: now, deadline: d.Deadline, consumer: c.name, reg: c.reg,
-		went: &passage{at: n.s.clock.at, cost: int64(m.Cost), taken: int64(m.Cost)},
+		went:  &passage{at: n.s.clock.at, cost: int64(m.Cost), taken: int64(m.Cost)},
+		spent: &passage{at: n.s.clock.at, cost: int64(m.Cost), taken: int64(m.Cost)},
 	}
 	ok := false
 	if f.by, ok = m.wayOf(d.Route); !ok {
@@ -598,7 +607,10 @@ func (n *node) deliver(d *queue.Delivery) {
 		if n.s.gate(k).paused > n.s.clock.last {
 			fail("delivered although a throttle key is paused", k)
 		}
-		n.s.gate(k).pass(t, m.String()+" at "+k, f.went)
+		what, g := m.String()+" at "+k, n.s.gate(k)
+		if g.pass(t, what, f.went); g.limits.Budget.Amount != 0 && g.spend(t, what, f.spent, n.s.clock.last) {
+			n.s.Seen.UsedUp++
+		}
 	}
 	if f.by.circuit != "" {
 		if f.pass, ok = n.s.circuit(f.by.circuit).allow(now); !ok && n.s.exact {

@@ -3,12 +3,14 @@ package queuetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -28,7 +30,11 @@ func (s *Sim) create() {
 	n.Rig = s.Create(set)
 	s.nodes = append(s.nodes, n)
 	s.byRig[n.Rig] = n
-	s.register(n, queue.Main, "w1", 1+s.rnd.IntN(4), 0)
+	credit := 1 + s.rnd.IntN(4)
+	if s.learns {
+		credit += 4
+	}
+	s.register(n, queue.Main, "w1", credit, 0)
 }
 
 // drawSettings draws what may change of a queue's settings.
@@ -65,9 +71,12 @@ func (s *Sim) drawSettings(q *queue.Settings) {
 	}
 }
 
-// drawLimits draws limits such that a simulation runs into them.
-func (s *Sim) drawLimits() (l throttle.Limits) {
+// drawLimits draws limits of a throttle key such that a simulation runs into them.
+func (s *Sim) drawLimits(key string) (l throttle.Limits) {
 	kinds := s.rnd.IntN(8)
+	if s.learns && key == learning && !s.chance(4) {
+		kinds = 4
+	}
 	if kinds&1 != 0 {
 		l.Rate = pick(s, []throttle.Rate{
 			throttle.PerSecond(500), throttle.PerSecond(2000), throttle.PerSecond(10_000), {Cost: 1000, Per: 3e9}, {Cost: 7000, Per: 999_999_937},
@@ -80,20 +89,30 @@ func (s *Sim) drawLimits() (l throttle.Limits) {
 	if kinds&4 != 0 {
 		l.Concurrency = 1 + s.rnd.Int64N(3)
 	}
+	if s.learns && (key == learning || s.chance(2)) {
+		s.learnSome(&l)
+	}
+	if s.spends && s.chance(2) {
+		s.spendSome(&l)
+	}
 	return l
 }
 
 func (s *Sim) setLimit(key string, l throttle.Limits) {
 	s.gate(key).limit(l)
 	s.Limit(key, l)
+	s.seeLimits()
 }
 
 func (s *Sim) changeLimit() {
 	key := throttleKey(s.rnd.IntN(throttleKeys))
-	l := s.drawLimits()
+	l := s.drawLimits(key)
 	if s.chance(3) { // what is kept goes on
 		old := s.gate(key).limits
 		l.Rate, l.Burst = old.Rate, old.Burst
+	}
+	if l.Rate.Per == 0 && l.Concurrency == 0 { // nothing can learn
+		l.Adapt, l.Level = adapt.Settings{}, 0
 	}
 	s.setLimit(key, l)
 }
@@ -532,15 +551,15 @@ func (s *Sim) decide(n *node, claimed []queue.ClaimedMessage, of func() fate) {
 	c.post()
 }
 
-// refuseMoves makes the disk refuse moves, as if it could not read the record, or accept them
-// again.
+// refuseMoves makes the disk refuse moves, as if it could not read the record, and bookings, or
+// accept them again.
 func (s *Sim) refuseMoves() {
 	if s.Disk.Refuse != nil || !s.chance(3) {
 		s.Disk.Refuse = nil
 		return
 	}
 	s.Disk.Refuse = func(b *store.Batch) error {
-		if len(b.Move) > 0 {
+		if len(b.Move) > 0 || len(b.PutConfig) == 1 && strings.HasPrefix(b.PutConfig[0].Key, keptBudget) {
 			return &store.CorruptError{File: "fila.db", Part: "segment", Reason: "checksum does not match"}
 		}
 		return nil

@@ -15,6 +15,9 @@ func (s *Sim) enqueue() {
 		for _, i := range s.rnd.Perm(throttleKeys)[:s.rnd.IntN(4)] {
 			proto.ThrottleKeys = append(proto.ThrottleKeys, throttleKey(i))
 		}
+		if s.learns && s.chance(2) {
+			proto.ThrottleKeys = []string{learning}
+		}
 		if s.chance(4) {
 			proto.CircuitKey = pick(s, []string{"c0", "c1"})
 		}

@@ -50,6 +50,10 @@ func (s *Sim) stopAndStart(crash bool, down int64) {
 	s.Restart(crash, time.Duration(down))
 	s.clock.at += max(0, s.Now-s.clock.last)
 	s.clock.last = s.Now
+	for _, g := range s.gates {
+		g.learn.restart(crash)
+	}
+	s.seeLimits()
 	s.showTime()
 	if !crash {
 		for subject, a := range s.asks {
@@ -453,7 +457,7 @@ func (s *Sim) empty() {
 	require.Equal(s.T, configured, s.Gates.Page("", "", 0, math.MaxInt).Keys)
 	for _, key := range configured {
 		i := s.Fleet.gate(key)
-		require.Zero(s.T, i.InFlight+i.Reserved+int64(i.Waiting), key)
+		require.Zero(s.T, i.InFlight+i.Reserved+int64(i.Waiting), "%s: %+v", key, i)
 	}
 	infos, _, _ := s.Circuits.List(api.CircuitListRequest{KeyListRequest: api.KeyListRequest{Limit: 100}})
 	for _, i := range infos {

@@ -126,6 +126,7 @@ func (r *Rig) Finish(deleted bool) {
 func (r *Rig) carryOut() {
 	out := &r.out
 	r.After(r, out)
+	r.keepCuts()
 	for _, c := range out.Commits {
 		c.Queue = r.IDs[queue.Main]
 		r.Disk.submit(submitted{rig: r, commit: c, batch: &c.Batch})

@@ -23,6 +23,8 @@ type Sim struct {
 	// Trace is called with the effects of each step; nil: it is not.
 	Trace func(r *Rig, out *queue.Effects)
 
+	Seen SimSeen
+
 	rnd      *rand.Rand
 	nodes    []*node
 	byRig    map[*Rig]*node
@@ -47,8 +49,24 @@ type Sim struct {
 	corrects  bool  // acks say what messages have cost
 	schedules bool  // some messages are of schedules
 	routes    bool  // some messages have several routes
+	learns    bool  // some limits learn
+	spends    bool  // some throttle keys have budgets
 	back      bool  // the clock may be set back
 	exact     bool  // it has not been yet
+}
+
+// SimSeen counts what has happened to limits that learn and budgets, so that a test sees that
+// they were not idle. Crowded is how often more was in flight than a level allows, after a cut, and
+// UsedUp how many deliveries left less of a budget than a message of cost 1.
+type SimSeen struct{ Cuts, Grown, Crowded, UsedUp, TopUps, Resets int }
+
+func (a *SimSeen) add(b SimSeen) {
+	a.Cuts += b.Cuts
+	a.Grown += b.Grown
+	a.Crowded += b.Crowded
+	a.UsedUp += b.UsedUp
+	a.TopUps += b.TopUps
+	a.Resets += b.Resets
 }
 
 // gateClock is the time that limits count by: it stands still when the clock is set
@@ -67,6 +85,9 @@ func (c *gateClock) tick(now int64) {
 
 const throttleKeys = 4
 
+// learning is the throttle key that learns, if any limits do, and has many of the messages.
+var learning = throttleKey(0)
+
 func throttleKey(i int) string { return fmt.Sprint("t", i) }
 
 // NewSim returns a simulation of that seed with one to three queues.
@@ -82,6 +103,7 @@ func NewSim(t T, seed uint64) *Sim {
 	s.corrects = seed/2%2 == 0
 	s.schedules = seed/4%3 == 0
 	s.routes = seed/3%2 == 0
+	s.learns, s.spends = seed/5%2 == 0, seed/7%2 == 0
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
 	if seed%2 == 0 {
@@ -105,7 +127,7 @@ func NewSim(t T, seed uint64) *Sim {
 	}
 	s.showTime()
 	for i := range throttleKeys {
-		s.setLimit(throttleKey(i), s.drawLimits())
+		s.setLimit(throttleKey(i), s.drawLimits(throttleKey(i)))
 	}
 	s.Run()
 	return s
@@ -211,6 +233,7 @@ var actions = []action[*Sim]{
 	{4, (*Sim).runNow},
 	{1, (*Sim).restart},
 	{1, (*Sim).replaceQueue},
+	{2, (*Sim).spend},
 }
 
 // Play makes n random actions, and checks everything after each.

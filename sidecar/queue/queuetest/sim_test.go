@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fresh ones.
 func TestSim(t *testing.T) {
 	t.Parallel()
+	var all SimSeen
 	overSeeds(t, 20, func(s *Sim) {
 		if *trace {
 			s.Trace = func(r *Rig, out *queue.Effects) {
@@ -41,7 +42,17 @@ func TestSim(t *testing.T) {
 		}
 		s.Play(simSteps)
 		s.Drain()
+		all.add(s.Seen)
 	})
+	t.Logf("%+v", all)
+	if *oneSeed == 0 && *simTime == 0 {
+		for what, n := range map[string]int{
+			"cuts": all.Cuts, "growth": all.Grown, "more in flight than a level": all.Crowded,
+			"budgets used up": all.UsedUp, "top-ups": all.TopUps, "resets": all.Resets,
+		} {
+			require.Greater(t, n, 5, what)
+		}
+	}
 }
 
 // TestNamedIsWhatHoldsBack plays simulations for a while, and takes away what the
@@ -60,7 +71,7 @@ func TestNamedIsWhatHoldsBack(t *testing.T) {
 	})
 	t.Log(named)
 	for _, kind := range []gates.BlockKind{
-		gates.ByRate, gates.ByWindow, gates.ByInFlight, gates.ByCircuit, gates.ByPause, gates.ByOrder, gates.ByNoConsumer, gates.ByNoCredit,
+		gates.ByRate, gates.ByWindow, gates.ByInFlight, gates.ByBudget, gates.ByCircuit, gates.ByPause, gates.ByOrder, gates.ByNoConsumer, gates.ByNoCredit,
 	} {
 		require.True(t, *oneSeed != 0 || *simTime > 0 || named[kind.String()] > 0, "%s is never named", kind)
 	}
