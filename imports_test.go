@@ -82,7 +82,7 @@ var ownImports = map[string][]string{
 	"sidecar/queue/gates":       {"sidecar/queue/history", "sidecar/queue/container", "breaker", "drr", "store", "throttle"},
 	"sidecar/queue/history":     {"wire"},
 	"sidecar/queue/container":   {},
-	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire", "wire/api"},
+	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/queue/gates", "sidecar/queue/history", "sidecar/queue/inspect", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "throttle/adapt", "throttle/budget", "wire", "wire/api"},
 	"sidecar/e2e":               {},
 	"sidecar/e2e/build":         {},
 	"sidecar/e2e/natstest":      {},

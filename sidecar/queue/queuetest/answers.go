@@ -45,7 +45,7 @@ func (s *Sim) drawAck() wire.Ack {
 	a := wire.Ack{Kind: pick(s, []wire.AckKind{
 		wire.AckDone, wire.AckDone, wire.AckNack, wire.AckNack, wire.AckProgress, wire.AckTerm, wire.AckNoResponders,
 	})}
-	if a.Kind == wire.AckDone {
+	if a.Kind == wire.AckDone || s.learns && s.chance(3) {
 		a = s.drawDone()
 	}
 	if a.Kind == wire.AckNack {

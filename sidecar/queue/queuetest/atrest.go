@@ -245,6 +245,9 @@ func (s *Sim) checkGates() {
 			info.InFlight--
 		}
 		require.Equal(s.T, s.gate(key).inFlight, info.InFlight, "in flight at %s", key)
+		if m, b := &s.gate(key).budget, &info.Spending; b.Amount != 0 && b.Start/hour == m.hour && !m.loose && s.exact {
+			require.Equal(s.T, m.used(), b.Used, "use of the budget of %s", key)
+		}
 	}
 	if !s.exact {
 		return

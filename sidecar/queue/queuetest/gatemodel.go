@@ -49,7 +49,7 @@ func (g *gateModel) limit(l throttle.Limits) {
 		g.entries = nil
 	}
 	if l.Budget.Amount == 0 {
-		g.budget.spent = nil // nothing is counted from here on
+		g.budget.spent, g.budget.loose = nil, true // nothing is counted from here on
 	}
 	g.limits, g.learn.known = l, false
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/throttle/budget"
 )
 
-// What a fleet keeps on its disk of throttle keys: bookings of budgets, and learned levels, which
-// it writes after a cut and at an orderly stop.
+// Keys on the disk of a fleet: for bookings of budgets, and for learned levels, which the fleet
+// writes after a cut and at an orderly stop.
 const (
 	keptBudget = "\x00budget/"
 	keptLevel  = "\x00level/"

@@ -7,11 +7,10 @@ import (
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/throttle/adapt"
-	"github.com/filaq/fila/throttle/budget"
 )
 
-// learnModel is what is known of the level of a limit that learns. It does not know how much a
-// success grows it (package adapt), but when it may grow and when it is cut.
+// learnModel models the level of a limit that learns: when it is cut and when it may grow. How much
+// a success grows it is tested in package adapt.
 type learnModel struct {
 	known     bool // the level that follows
 	level     int64
@@ -122,87 +121,6 @@ func (g *gateModel) seeForce(l throttle.Limits, at int64) {
 	f.limits, f.at = l, at
 }
 
-// spendModel is what a budget has been used for in the present hour, which is the period of all.
-type spendModel struct {
-	hour   int64
-	spent  []*passage
-	added  int64
-	atTake int64 // use at the last delivery: crashes do not forget it
-	lost   int64 // what crashes have forgotten: underestimates of messages in flight
-}
-
-func (m *spendModel) used() (sum int64) {
-	for _, p := range m.spent {
-		if !p.undone {
-			sum += p.cost
-		}
-	}
-	return sum
-}
-
-const hour = int64(3600e9)
-
-// spend models a delivery. The costs that are known exceed the budget only by what
-// crashes have forgotten. It reports whether less is left than a message of cost 1.
-func (g *gateModel) spend(t T, what string, p *passage, last int64) (usedUp bool) {
-	m := &g.budget
-	if last/hour > m.hour {
-		*m = spendModel{hour: last / hour}
-	}
-	m.spent = append(m.spent, p)
-	m.atTake = m.used()
-	most := g.limits.Budget.Amount + m.added + m.lost
-	if m.atTake > most {
-		require.Fail(t, "budget", "%s: %d are used, %d are allowed", what, m.atTake, most)
-	}
-	return most-m.atTake < throttle.One
-}
-
-func (m *spendModel) crash() {
-	if m.lost += max(0, m.used()-m.atTake); len(m.spent) == 0 {
-		m.hour = 0 // the disk need not know of the hour yet
-	}
-}
-
-// spend is what happens to budgets only.
-func (s *Sim) spend() {
-	if s.spends {
-		oneOf(s.rnd, budgetActions).do(s)
-	}
-}
-
-var budgetActions = []action[*Sim]{
-	{4, (*Sim).topUp},
-	{2, (*Sim).nextHour},
-}
-
-// topUp adds to the budget of a throttle key, or begins its period anew.
-func (s *Sim) topUp() {
-	key := throttleKey(s.rnd.IntN(throttleKeys))
-	m, write := &s.gate(key).budget, func(b budget.Booking, _ budget.State) { s.KeepBooking(key, b) }
-	var wakes []*throttle.Wait
-	if s.chance(3) {
-		var ok bool
-		if wakes, ok = s.Gates.ResetBudget(key, s.Now, write, nil); ok {
-			*m = spendModel{hour: s.clock.last / hour}
-			s.Seen.Resets++
-		}
-	} else {
-		amount, ok := 1+s.rnd.Int64N(4000), false
-		if s.clock.last/hour > m.hour {
-			*m = spendModel{hour: s.clock.last / hour}
-		}
-		if wakes, ok = s.Gates.TopUpBudget(key, amount, s.Now, write, nil); ok {
-			m.added += amount
-			s.Seen.TopUps++
-		}
-	}
-	wake(wakes)
-}
-
-// nextHour lets the time of all budgets go by.
-func (s *Sim) nextHour() { s.goOn(hour - s.Now%hour + pick(s, []int64{0, 0, 1, 1e9})) }
-
 // learnSome draws a limit that learns, from limits that may be its ceiling.
 func (s *Sim) learnSome(l *throttle.Limits) {
 	if l.Concurrency == 0 && l.Rate.Per == 0 {
@@ -217,13 +135,5 @@ func (s *Sim) learnSome(l *throttle.Limits) {
 	}
 	if s.chance(6) {
 		l.Level = pick(s, []int64{1, 1000, 2500})
-	}
-}
-
-// spendSome draws a budget.
-func (s *Sim) spendSome(l *throttle.Limits) {
-	l.Budget = budget.Terms{Amount: pick(s, []int64{1000, 10_000, 200_000}), Period: budget.Period{Unit: budget.Hour}}
-	if s.chance(2) {
-		l.Budget.WarnAt[0] = 500
 	}
 }

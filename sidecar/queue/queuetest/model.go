@@ -608,7 +608,7 @@ func (n *node) deliver(d *queue.Delivery) {
 			fail("delivered although a throttle key is paused", k)
 		}
 		what, g := m.String()+" at "+k, n.s.gate(k)
-		if g.pass(t, what, f.went); g.limits.Budget.Amount != 0 && g.spend(t, what, f.spent, n.s.clock.last) {
+		if g.pass(t, what, f.went); n.s.exact && g.limits.Budget.Amount != 0 && g.spend(t, what, f.spent, n.s.clock.last) {
 			n.s.Seen.UsedUp++
 		}
 	}

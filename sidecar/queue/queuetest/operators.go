@@ -74,8 +74,11 @@ func (s *Sim) drawSettings(q *queue.Settings) {
 // drawLimits draws limits of a throttle key such that a simulation runs into them.
 func (s *Sim) drawLimits(key string) (l throttle.Limits) {
 	kinds := s.rnd.IntN(8)
-	if s.learns && key == learning && !s.chance(4) {
-		kinds = 4
+	switch {
+	case s.learns && key == learning:
+		kinds = pick(s, []int{1, 4, 4, 5})
+	case s.spends && key == spending && !s.chance(4):
+		kinds = 0
 	}
 	if kinds&1 != 0 {
 		l.Rate = pick(s, []throttle.Rate{
@@ -92,7 +95,7 @@ func (s *Sim) drawLimits(key string) (l throttle.Limits) {
 	if s.learns && (key == learning || s.chance(2)) {
 		s.learnSome(&l)
 	}
-	if s.spends && s.chance(2) {
+	if s.spends && (key == spending || s.chance(4)) {
 		s.spendSome(&l)
 	}
 	return l

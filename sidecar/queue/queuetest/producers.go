@@ -15,8 +15,11 @@ func (s *Sim) enqueue() {
 		for _, i := range s.rnd.Perm(throttleKeys)[:s.rnd.IntN(4)] {
 			proto.ThrottleKeys = append(proto.ThrottleKeys, throttleKey(i))
 		}
-		if s.learns && s.chance(2) {
+		switch {
+		case s.learns && s.chance(2):
 			proto.ThrottleKeys = []string{learning}
+		case s.spends && s.chance(2):
+			proto.ThrottleKeys = []string{spending}
 		}
 		if s.chance(4) {
 			proto.CircuitKey = pick(s, []string{"c0", "c1"})

@@ -16,6 +16,8 @@ import (
 	"github.com/filaq/fila/sidecar/queue/inspect"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/throttle/adapt"
+	"github.com/filaq/fila/throttle/budget"
 	"github.com/filaq/fila/wire"
 	"github.com/filaq/fila/wire/api"
 )
@@ -52,6 +54,7 @@ func (s *Sim) stopAndStart(crash bool, down int64) {
 	s.clock.last = s.Now
 	for _, g := range s.gates {
 		g.learn.restart(crash)
+		g.budget.loose = true
 	}
 	s.seeLimits()
 	s.showTime()
@@ -340,10 +343,15 @@ func (s *Sim) Drain() {
 		s.stopAndStart(false, 0)
 	}
 	s.vanished = make(map[string]bool)
+	last := throttle.Limits{Rate: throttle.PerSecond(20_000), Burst: 2000, Limit: 4, Window: 2e8, Concurrency: 2}
+	if s.learns {
+		last.Adapt = adapt.Settings{Min: throttle.One, Backoff: 500}
+	}
+	if s.spends {
+		last.Budget = budget.Terms{Amount: 20 * throttle.One, Period: budget.Period{Unit: budget.Hour}}
+	}
 	for i := range throttleKeys {
-		s.setLimit(throttleKey(i), throttle.Limits{
-			Rate: throttle.PerSecond(20_000), Burst: 2000, Limit: 4, Window: 2e8, Concurrency: 2,
-		})
+		s.setLimit(throttleKey(i), last)
 	}
 	for _, n := range s.nodes {
 		n.tell(queue.Main, queue.Dispatch{On: true}, func() { n.dispatching = true })
@@ -421,7 +429,7 @@ func (s *Sim) endAll() bool {
 func (s *Sim) left() string {
 	var b strings.Builder
 	for _, m := range s.all {
-		b.WriteString(m.String() + "\n")
+		b.WriteString(m.String() + "\n" + s.gateText(m))
 	}
 	for _, n := range s.nodes {
 		b.WriteString(n.short())

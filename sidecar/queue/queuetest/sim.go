@@ -85,8 +85,9 @@ func (c *gateClock) tick(now int64) {
 
 const throttleKeys = 4
 
-// learning is the throttle key that learns, if any limits do, and has many of the messages.
-var learning = throttleKey(0)
+// learning is the throttle key that always learns, if any limits do, and spending the one that
+// always has a budget, if any has one. Many of the messages have no other keys.
+var learning, spending = throttleKey(0), throttleKey(1)
 
 func throttleKey(i int) string { return fmt.Sprint("t", i) }
 
@@ -233,7 +234,7 @@ var actions = []action[*Sim]{
 	{4, (*Sim).runNow},
 	{1, (*Sim).restart},
 	{1, (*Sim).replaceQueue},
-	{2, (*Sim).spend},
+	{4, (*Sim).spend},
 }
 
 // Play makes n random actions, and checks everything after each.
