@@ -210,6 +210,25 @@ func TestBudgetIsKept(t *testing.T) {
 	require.Equal(t, []string{"tenant:a"}, over)
 }
 
+// A gate that nobody has used admits, although nothing of its budget is booked: the first message has that done.
+func TestAnUnusedBudgetAdmits(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	s := openSet(t, g, noon, "tenant:a")
+	i := s.Gates()[0].Info(noon)
+	require.Equal(t, Open, i.Kind)
+	require.EqualValues(t, noon, i.At)
+	_, block, ok := s.Acquire(noon, One, nil)
+	require.False(t, ok)
+	require.Equal(t, ByBudget, block.Kind)
+	require.Equal(t, Open, s.Gates()[0].Info(noon).Kind, "the disk is about to have it")
+	b.write(g, noon)
+	b.acquire(t, g, s, noon, 9*One+One/2)
+	i = s.Gates()[0].Info(noon)
+	require.Equal(t, ByBudget, i.Kind, "half a message is left")
+	require.EqualValues(t, midnight, i.At)
+}
+
 // A queue whose messages cost less than 1 gets the last part of the budget, too.
 func TestBudgetOfSmallCosts(t *testing.T) {
 	b := newBank()

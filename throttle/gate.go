@@ -302,6 +302,9 @@ func (g *Gate) Info(now int64) Info {
 	defer g.mu.Unlock()
 	v, last := g.gates.clock.tick(now)
 	kind, wait := g.admit(v, last, One)
+	if l := g.mu.ledger; kind == ByBudget && l.Unbooked(One) { // the first message has it booked within a commit
+		kind, wait = g.admitCosts(v, last, One, 0)
+	}
 	i := Info{
 		Key: g.key, Limits: g.mu.limits,
 		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,

@@ -197,6 +197,12 @@ func (l *Ledger) Opens(cost int64) int64 {
 	return 0
 }
 
+// Unbooked reports whether a delivery of this cost waits for nothing but a booking on the disk of this
+// process, and the last one has not failed.
+func (l *Ledger) Unbooked(cost int64) bool {
+	return l.shared == nil && l.retry == 0 && l.used+cost <= l.total() && l.used+cost > l.booked
+}
+
 // Left is what deliveries may take before more has to be booked.
 func (l *Ledger) Left() int64 {
 	switch s := l.shared; {
