@@ -48,7 +48,12 @@ func (g *Gates) sharesBudget(key string) bool { return g.fleet != nil && g.fleet
 
 // keepLedger gives a gate the ledger of its key. It needs g.mu of the registry and of the gate.
 func (g *Gate) keepLedger(now int64, v instant) {
+	was := g.mu.ledger
 	g.mu.ledger = g.gates.ledger(g.key, g.mu.limits.Budget, now, v)
+	if l := g.mu.ledger; l != nil && was == nil {
+		l.Advance(now, uint64(v))
+		l.Rejoin(uint64(v))
+	}
 	if l := g.mu.ledger; l != nil && l.Shared() {
 		g.gates.fleet.RequestBudget(g.key) // the terms may be new there
 	}

@@ -111,6 +111,35 @@ func TestAReservedGateGetsABudget(t *testing.T) {
 	require.Zero(t, info.InFlight+info.Reserved)
 }
 
+// A message that went while its key had no budget returns nothing to it.
+func TestNoRefundOfWhatWasNotTaken(t *testing.T) {
+	b := newBank()
+	g := newBudgets(t, b, noon)
+	s := openSet(t, g, noon, "k")
+	at := noon
+	limit := func(l Limits) {
+		at++
+		_, err := g.SetLimits("k", l, at, nil)
+		require.NoError(t, err)
+	}
+	limit(daily)
+	b.acquire(t, g, s, at, 4*One)
+	b.write(g, at)
+	limit(Limits{Concurrency: 9})
+	var without [2]Grant
+	for i := range without {
+		without[i], _, _ = s.Acquire(at, 2*One, nil)
+		require.True(t, without[i].Active())
+	}
+	limit(daily)
+	s.Undo(&without[0], at, nil)
+	s.ReleaseCorrected(&without[1], -One, at, nil)
+	require.Equal(t, 4*int64(One), must(g.Budget("k", at)).Used)
+	grant := b.acquire(t, g, s, at, One)
+	s.Undo(&grant, at, nil)
+	require.Equal(t, 4*int64(One), must(g.Budget("k", at)).Used)
+}
+
 // A budget that is removed while a booking is on its way, and set again, admits messages.
 func TestBookingOfARemovedBudget(t *testing.T) {
 	b := newBank()

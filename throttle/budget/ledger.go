@@ -81,6 +81,7 @@ type Ledger struct {
 	start   int64  // Unix ns
 	end     int64  // Unix ns; 0: no period has begun
 	since   uint64 // deliveries of this moment and before are of an earlier period
+	gap     uint64 // deliveries before the next moment may not have taken their cost
 	begun   bool   // Advance was called
 	used    int64  // thousandths: actual costs of finished deliveries, estimates of the others
 	added   int64  // thousandths, by top-ups, and carried over
@@ -139,7 +140,7 @@ func (l *Ledger) SetTerms(t Terms, now int64, moment uint64) {
 // as in [Ledger.Correct].
 func (l *Ledger) Advance(now int64, moment uint64) {
 	if !l.begun {
-		l.begun, l.since = true, moment-1
+		l.begun, l.since, l.gap = true, moment-1, moment-1
 	}
 	if l.retry = min(l.retry, now+RetryAfter); now >= l.retry {
 		l.retry = 0
@@ -235,9 +236,16 @@ func (l *Ledger) Take(cost int64) {
 // ofPeriod reports whether a delivery of this moment belongs to the period.
 func (l *Ledger) ofPeriod(moment uint64) bool { return int64(moment-l.since) > 0 }
 
+// Rejoin notes that deliveries before a moment may have gone without the ledger, since the key had no
+// budget. Nothing of them is refunded.
+func (l *Ledger) Rejoin(moment uint64) { l.gap = moment - 1 }
+
 // Correct adds delta to the cost of a delivery that was taken at a moment. It does nothing if the
 // delivery belongs to an earlier period.
 func (l *Ledger) Correct(taken uint64, delta int64) {
+	if delta < 0 && int64(taken-l.gap) <= 0 {
+		return
+	}
 	if l.ofPeriod(taken) || l.shared != nil && taken == l.since && delta > 0 { // a Join may be at the same moment
 		l.used = max(0, min(l.used+delta, 2*MaxAmount))
 	}
