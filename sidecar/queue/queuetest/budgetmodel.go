@@ -73,6 +73,7 @@ func (s *Sim) topUp() {
 		var ok bool
 		if wakes, ok = s.Gates.ResetBudget(key, s.Now, write, nil); ok {
 			m.begin(s.clock.last)
+			m.loose = true // deliveries of this very moment count as earlier ones
 			s.Seen.Resets++
 		}
 	} else {

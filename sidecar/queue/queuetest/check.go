@@ -27,10 +27,12 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	for _, reason := range n.want.dead {
 		require.Fail(s.T, "a message should have become a dead letter", reason)
 	}
+	var went []*flight
 	for i := range out.Publish {
 		switch d := &out.Publish[i]; d.Kind {
 		case queue.DeliverMessage:
 			n.deliver(d)
+			went = append(went, n.s.flights[d.Token.Lease])
 			n.sides[d.Role].served[d.Key] = s.Now
 			s.open = append(s.open, *d)
 		case queue.DeliverStatus:
@@ -38,6 +40,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 		case queue.DeliverReply:
 		}
 	}
+	n.checkRoutes(went)
 	for i := range out.Judge {
 		f := out.Judge[i]
 		want, ok := n.want.judge[f.ID]

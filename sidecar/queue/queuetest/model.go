@@ -170,6 +170,7 @@ type node struct {
 	finishing   bool                     // the next step is the last one
 	priorities  bool                     // messages have some
 	reordered   bool                     // the settings of the order have changed
+	held        map[string]bool          // throttle keys of which a reservation held a part before the step
 }
 
 // roleModel models a role apart from its messages.
@@ -248,6 +249,10 @@ func (n *node) counters(s queue.Role) *queue.Counters { return &n.want.counters[
 // expect begins a step.
 func (n *node) expect() {
 	n.want = expectation{judge: make(map[store.ID]queue.Failure), dead: make(map[store.ID]string)}
+	n.held = make(map[string]bool)
+	for i := range throttleKeys {
+		n.held[throttleKey(i)] = n.s.Held(throttleKey(i)) > 0
+	}
 	pre := n.pre
 	n.pre = nil
 	for _, fn := range pre {

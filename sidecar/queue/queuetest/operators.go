@@ -102,6 +102,9 @@ func (s *Sim) drawLimits(key string) (l throttle.Limits) {
 }
 
 func (s *Sim) setLimit(key string, l throttle.Limits) {
+	if l.Budget.Amount != 0 && s.gate(key).limits.Budget.Amount == 0 {
+		s.goOn(1) // deliveries of the very moment are not told from later ones
+	}
 	s.gate(key).limit(l)
 	s.Limit(key, l)
 	s.seeLimits()

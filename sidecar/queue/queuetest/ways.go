@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/filaq/fila/store"
 )
 
@@ -84,4 +86,43 @@ func (s *Sim) drawRoutes() (routes []store.Route) {
 		routes = append(routes, r)
 	}
 	return routes
+}
+
+// checkRoutes checks that the messages that a step has delivered went by the first of their routes that
+// admitted them. A delivery shuts gates and opens none, so a route that admits a message after the
+// step did so at its delivery. The model does not know who comes first where others wait, or have a
+// reservation: such a route is not checked, nor is a drawn order.
+func (n *node) checkRoutes(went []*flight) {
+	s := n.s
+	if !s.exact {
+		return
+	}
+	for _, f := range went {
+		m := f.m
+		if slices.ContainsFunc(m.Routes, func(r store.Route) bool { return r.Weight != 0 }) {
+			continue
+		}
+		for _, w := range m.ways() {
+			if w.name == f.by.name {
+				break
+			}
+			crowded := slices.ContainsFunc(w.throttles, func(key string) bool { return n.held[key] }) ||
+				slices.ContainsFunc(s.all, func(o *message) bool {
+					flies := o.flight != nil && slices.Contains(went, o.flight)
+					return (o.node != n || o.side != m.side || o.lane != m.lane) && (flies || o.isReady()) && o.mayMeet(&w)
+				})
+			if crowded {
+				continue
+			}
+			if (w.circuit == "" || s.circuit(w.circuit).admits(s.Now)) && s.admits(m, &w) {
+				require.Fail(s.T, "a message went by a later route", "%s by %q instead of %q\n%s", m, f.by.name, w.name, s.gateText(m))
+			}
+		}
+	}
+}
+
+// mayMeet reports whether any way of m has a gate of w.
+func (m *message) mayMeet(w *way) bool {
+	return slices.ContainsFunc(w.throttles, m.mayPass) ||
+		w.circuit != "" && slices.ContainsFunc(m.ways(), func(o way) bool { return o.circuit == w.circuit })
 }
