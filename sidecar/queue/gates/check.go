@@ -85,22 +85,10 @@ func (g *Gates) Check(now int64, loose bool) (err error) {
 		if c := &wl.coalesced; c.into != 0 && !c.mixed || wl.probing > 0 || !waits || wl.notBefore > now || loose || g.Eligible(g.Subs.At(ID(first))) {
 			continue
 		}
-		check(wl.kind != waitThrottle || !g.opens(wl.gate, now), "wait list %d: subqueues wait at an open gate", id)
+		check(wl.kind != waitThrottle || wl.gate.Info(now).Kind != throttle.Open, "wait list %d: subqueues wait at an open gate", id)
 		check(wl.kind != waitPause || g.backlog.KeyPaused(wl.flow, now) != 0, "wait list %d: subqueues wait, but the key is not paused", id)
 	}
 	return err
-}
-
-// opens reports whether a gate would let a message of cost 1 go. Info does not name a budget of which
-// nothing is booked yet.
-func (g *Gates) opens(gate *throttle.Gate, now int64) bool {
-	set, err := g.Throttles.Set([]string{gate.Key()}, now)
-	if err != nil {
-		return false
-	}
-	defer g.Throttles.Close(set, now)
-	_, ok := set.Check(now, throttle.One, nil)
-	return ok
 }
 
 // checkCoalesced checks that the subqueues of a wait list that is not mixed pass the

@@ -42,9 +42,6 @@ func (s *Sim) TakeCausesAway(messages int) map[gates.BlockKind]int {
 func (s *Sim) takeCausesAway(m *message, named map[gates.BlockKind]int) {
 	s.T.Helper()
 	n := m.node
-	if s.spends {
-		s.Commit()
-	}
 	if !n.dispatching {
 		n.tell(queue.Main, queue.Dispatch{On: true}, func() { n.dispatching = true })
 		s.Run()
@@ -60,31 +57,8 @@ func (s *Sim) takeCausesAway(m *message, named map[gates.BlockKind]int) {
 		}
 		taken[v.WaitReason] = s.waiting()
 		s.takeAway(m, v.WaitReason)
-		if s.Run(); s.spends {
-			s.Commit() // waiting for a booking is no cause
-		}
+		s.Run()
 	}
-}
-
-// awaitsBooking reports whether m, or a message before it, may wait for a booking of a budget. That takes a
-// moment, in which the causes that are named need not be true.
-func (s *Sim) awaitsBooking(m *message) bool {
-	costs := []int64{1, throttle.One}
-	for _, o := range s.all {
-		if o.node == m.node && o.side == m.side && o.lane == m.lane {
-			costs = append(costs, int64(o.Cost))
-		}
-	}
-	return slices.ContainsFunc(m.keys(), func(key string) bool {
-		set, err := s.Gates.Set([]string{key}, s.Now)
-		require.NoError(s.T, err)
-		defer s.Gates.Close(set, s.Now)
-		return slices.ContainsFunc(costs, func(cost int64) bool {
-			_, now := set.Check(s.Now, cost, nil)
-			_, booked := set.Look(s.Now, cost, nil)
-			return booked && !now
-		})
-	})
 }
 
 // takeAway removes the cause that blocks m.
@@ -146,7 +120,7 @@ func (n *node) checkWhy(m *message, w inspect.WaitReason) {
 	case w.At.Paused:
 		return
 	}
-	if !s.awaitsBooking(m) && n.checkWhyGate(m, w, fail) {
+	if n.checkWhyGate(m, w, fail) {
 		n.checkWhyInside(m, w, fail)
 	}
 }
