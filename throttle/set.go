@@ -101,26 +101,6 @@ func (s *Set) Check(now, cost int64, owner any) (Block, bool) {
 	return b, b.Kind == Open
 }
 
-// Look is Check for readers: a budget does not block because the first message since a while has its next
-// part booked, within a commit.
-func (s *Set) Look(now, cost int64, owner any) (Block, bool) {
-	b, ok := s.Check(now, cost, owner)
-	if b.Kind != ByBudget {
-		return b, ok
-	}
-	s.lock()
-	defer s.unlock()
-	for _, g := range s.gates {
-		if l := g.mu.ledger; l != nil && l.Unbooked(clampCost(cost)) {
-			g.mu.ledger = l.Trial()
-			defer func() { g.mu.ledger = l }()
-		}
-	}
-	v, last := s.gates[0].gates.clock.tick(now)
-	b = s.check(v, last, clampCost(cost), owner)
-	return b, b.Kind == Open
-}
-
 func (s *Set) lock() {
 	for _, g := range s.gates {
 		g.mu.Lock()

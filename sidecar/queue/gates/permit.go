@@ -380,7 +380,7 @@ func (sub *Subqueue) Check(route int, cost, now int64) (throttle.Block, bool) {
 	if sub.reservedFor(route) {
 		return sub.reserved.Check(now)
 	}
-	return sub.RouteAt(route).Set.Look(now, cost, nil)
+	return sub.RouteAt(route).Set.Check(now, cost, nil)
 }
 
 // Reserved reports whether the subqueue has a reservation.
