@@ -289,9 +289,11 @@ type Info struct {
 	Admitted, Blocked int64
 	// Spending is the state of the budget; the zero State: there is none.
 	Spending budget.State
-	// Kind and At are the Block of a message of cost 1.
-	Kind Kind
-	At   int64
+	// Kind and At are the Block of a message of cost 1. Unbooked: it waits for a commit as well, which books
+	// its part of the budget.
+	Kind     Kind
+	At       int64
+	Unbooked bool
 	// Learned is the state of a limit that learns; nil: the limits are fixed.
 	Learned *Learned
 }
@@ -302,14 +304,15 @@ func (g *Gate) Info(now int64) Info {
 	defer g.mu.Unlock()
 	v, last := g.gates.clock.tick(now)
 	kind, wait := g.admit(v, last, One)
-	if l := g.mu.ledger; kind == ByBudget && l.Unbooked(One) { // the first message has it booked within a commit
+	unbooked := kind == ByBudget && g.mu.ledger.Unbooked(One)
+	if unbooked {
 		kind, wait = g.admitCosts(v, last, One, 0)
 	}
 	i := Info{
 		Key: g.key, Limits: g.mu.limits,
 		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
 		Admitted: g.mu.admitted, Blocked: g.blocked.sum(),
-		Kind: kind, At: later(last, wait), Learned: g.mu.learner.state(),
+		Kind: kind, At: later(last, wait), Learned: g.mu.learner.state(), Unbooked: unbooked,
 	}
 	if l := g.mu.ledger; l != nil {
 		i.Spending = l.State()

@@ -181,8 +181,19 @@ func TestOptionalFieldsComeAndGo(t *testing.T) {
 end`
 	used := newHook(t, onFailure, text, Limits{})
 	for i, in := range []message{
-		{}, {HasDelay: true, RequestedDelay: 1500 * time.Millisecond}, {Error: "boom"}, {HasDelay: true}, {HasDelay: true, RequestedDelay: 1}, {},
-		{Route: "one"}, {Route: "two"}, {HasDelay: true, Route: "two"}, {HasDelay: true}, {Route: "two"}, {}, {HasDelay: true, Route: "one"},
+		{},
+		{HasDelay: true, RequestedDelay: 1500 * time.Millisecond},
+		{Error: "boom"},
+		{HasDelay: true},
+		{HasDelay: true, RequestedDelay: 1},
+		{},
+		{Route: "one"},
+		{Route: "two"},
+		{HasDelay: true, Route: "two"},
+		{HasDelay: true},
+		{Route: "two"},
+		{},
+		{HasDelay: true, Route: "one"},
 	} {
 		in.failed = true
 		got, want := used.run(&in), newHook(t, onFailure, text, Limits{}).run(&in)

@@ -70,7 +70,9 @@ func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.Rou
 		}
 		if !st.Admits {
 			by := g.state(r.WaitReason, name, v.Key)
-			st.BlockedBy = &by
+			if st.Admits = by.Admits && r.By == gates.ByBudget; !st.Admits { // otherwise it is booked within a commit
+				st.BlockedBy = &by
+			}
 		}
 		list = append(list, st)
 	}
