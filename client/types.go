@@ -110,8 +110,7 @@ type ThrottleChange struct {
 	Zone        string        // time zone of Period; if never set: UTC
 	WarnAt      []float64     // parts of Budget at whose use to warn, such as 0.8
 	OnEmpty     string        // of messages that cost more than is left of Budget: hold, dead_letter or refuse
-	CarryOver   float64       // part of Budget that the next period gets at most of what is left
-	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms, budget, zone, warn_at, on_empty, carry_over
+	Unset       []string      // limits to remove: rate, burst, concurrency, limit, window_ms, budget, zone, warn_at, on_empty
 
 	For time.Duration       // makes the change an override that ends by itself; 0: a lasting change
 	If  *api.ThrottleLimits // limits that must be set now; otherwise it is a conflict (409)
@@ -124,7 +123,7 @@ func (t *ThrottleChange) request() api.ThrottleSetRequest {
 		ThrottleLimits: api.ThrottleLimits{
 			Rate: given(wire.Rate(t.Rate)), Burst: given(t.Burst), Concurrency: given(t.Concurrency),
 			Limit: given(t.Limit), WindowMs: given(wholeMs(t.Window)),
-			Budget: given(t.Budget), Period: given(t.Period), Zone: given(t.Zone), WarnAt: givenParts(t.WarnAt), OnEmpty: given(t.OnEmpty), CarryOver: given(t.CarryOver),
+			Budget: given(t.Budget), Period: given(t.Period), Zone: given(t.Zone), WarnAt: givenParts(t.WarnAt), OnEmpty: given(t.OnEmpty),
 		},
 	}
 }

@@ -36,7 +36,6 @@ var settables = []settable{
 	{table: "throttle", key: "zone", file: `"Asia/Tokyo"`, runtime: `"Europe/Berlin"`, with: "budget = 1\nperiod = \"day\""},
 	{table: "throttle", key: "warn_at", file: `[0.5]`, runtime: `[0.9]`, with: "budget = 1\nperiod = \"day\""},
 	{table: "throttle", key: "on_empty", file: `"refuse"`, runtime: `"dead_letter"`, with: "budget = 1\nperiod = \"day\""},
-	{table: "throttle", key: "carry_over", file: `0.5`, runtime: `0.25`, with: "budget = 1\nperiod = \"day\""},
 
 	{table: "circuit", key: "threshold", file: `5`, runtime: `7`, with: "cooldown_ms = 1", unsaid: `11`},
 	{table: "circuit", key: "cooldown_ms", file: `5`, runtime: `7`, with: "threshold = 1", unsaid: `12`},

@@ -190,8 +190,8 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 	switch {
 	case l.Rate == nil && l.Concurrency == nil && l.Limit == nil && l.Budget == nil:
 		return nil, fmt.Errorf("it limits nothing: set at least one of rate, concurrency, limit with window, and budget with period")
-	case (l.Budget == nil) != (l.Period == nil) || l.Budget == nil && (l.Zone != nil || l.WarnAt != nil || l.OnEmpty != nil || l.CarryOver != nil):
-		return nil, fmt.Errorf("budget and period go together, and zone, warn_at, on_empty and carry_over need them")
+	case (l.Budget == nil) != (l.Period == nil) || l.Budget == nil && (l.Zone != nil || l.WarnAt != nil || l.OnEmpty != nil):
+		return nil, fmt.Errorf("budget and period go together, and zone, warn_at and on_empty need them")
 	case (l.Limit == nil) != (l.WindowMs == nil):
 		return nil, fmt.Errorf("limit and window go together")
 	case l.Burst != nil && l.Rate == nil:
@@ -217,7 +217,7 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 			s.set(name, strconv.FormatInt(*n, 10))
 		}
 	}
-	for _, name := range []string{"budget", "period", "zone", "warn_at", "on_empty", "carry_over"} {
+	for _, name := range []string{"budget", "period", "zone", "warn_at", "on_empty"} {
 		s.values[name] = nil
 	}
 	if l.Budget != nil {
@@ -229,9 +229,6 @@ func makeThrottle(_ *document, spec []byte) (object, error) {
 	}
 	if l.OnEmpty != nil {
 		s.set("on_empty", *l.OnEmpty)
-	}
-	if l.CarryOver != nil {
-		s.set("carry_over", strconv.FormatFloat(*l.CarryOver, 'f', -1, 64))
 	}
 	if l.WarnAt != nil {
 		s.set("warn_at", api.PartsText(*l.WarnAt))

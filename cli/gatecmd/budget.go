@@ -60,7 +60,7 @@ func newBudgetTopUpCommand(env *command.Env) *cobra.Command {
 		Use:   "top-up KEY AMOUNT",
 		Short: "Add to the present period of a budget",
 		Long: `Add a cost to the present period of a budget. Messages that wait for it go at once. The
-next period has the budget, and what --carry-over of "fila throttle set" gives it.`,
+next period has the budget alone.`,
 		Example: `  fila budget top-up tenant:acme 500000`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if amount, err = strconv.ParseFloat(args[1], 64); err != nil {
@@ -87,9 +87,6 @@ func showBudget(env *command.Env, b api.BudgetInfo) string {
 	}
 	if b.OnEmpty != "" {
 		terms.OnEmpty = &b.OnEmpty
-	}
-	if b.CarryOver != 0 {
-		terms.CarryOver = &b.CarryOver
 	}
 	t.Row("limit", terms.Text())
 	if b.Added != 0 {

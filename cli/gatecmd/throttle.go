@@ -53,7 +53,7 @@ go then. If a prefix covers the key, the limits of the prefix apply.`,
 }
 
 // limits are the names of the limits.
-var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level", "budget", "period", "zone", "warn-at", "on-empty", "carry-over"}
+var limits = []string{"rate", "burst", "concurrency", "limit", "window", "adapt", "level", "budget", "period", "zone", "warn-at", "on-empty"}
 
 // throttleFlags are the flags of fila throttle set.
 type throttleFlags struct {
@@ -66,7 +66,6 @@ type throttleFlags struct {
 	period, zone       string
 	warnAt             []float64
 	onEmpty            string
-	carryOver          float64
 	unset              []string
 	expect             map[string]*string // of the --if flags, by limit
 }
@@ -84,7 +83,6 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.zone, "zone", "", "time `zone` of --period, such as Europe/Berlin (default UTC)")
 	fs.Float64SliceVar(&f.warnAt, "warn-at", nil, "`part` of --budget at whose use to publish a warning, such as 0.8; may be repeated")
 	fs.StringVar(&f.onEmpty, "on-empty", "", "what becomes of messages that cost more than is left of --budget: hold (the default), dead_letter or refuse")
-	fs.Float64Var(&f.carryOver, "carry-over", 0, "`part` of --budget, 0.001 to 1, that the next period gets at most of what is left")
 	fs.StringSliceVar(&f.unset, "unset", nil, "remove this `limit`: "+strings.Join(limits, ", ")+"; may be repeated")
 	fs.Var(&f.forMs, "for", "make it an override that ends after this time; 0 is a lasting change")
 	const only = "exit code 5 unless %s is now this `value`, or none"
@@ -108,7 +106,6 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 		Zone:        given(fs, "zone", f.zone),
 		WarnAt:      given(fs, "warn-at", f.warnAt),
 		OnEmpty:     given(fs, "on-empty", f.onEmpty),
-		CarryOver:   given(fs, "carry-over", f.carryOver),
 	}}
 	if fs.Changed("adapt") {
 		a, err := api.ReadAdapt(f.adapt)
@@ -125,8 +122,6 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 			name = "warn_at"
 		case "on-empty":
 			name = "on_empty"
-		case "carry-over":
-			name = "carry_over"
 		}
 		change.Unset = append(change.Unset, name)
 	}
@@ -136,7 +131,7 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (api.ThrottleSetRe
 	}
 	change.If = expected
 	if len(change.Names())+len(change.Unset) == 0 {
-		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level, --budget, --period, --zone, --warn-at, --on-empty, --carry-over and --unset")
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window, --adapt, --level, --budget, --period, --zone, --warn-at, --on-empty and --unset")
 	}
 	if bad := change.Validate(); bad != nil {
 		return change, command.UsageError("%s", bad.Description)
@@ -185,8 +180,6 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (l *api.ThrottleLimits, err 
 			l.Zone = &text
 		case "on-empty":
 			l.OnEmpty = &text
-		case "carry-over":
-			l.CarryOver, err = parsed(number, parseNumber)
 		case "warn-at":
 			l.WarnAt, err = parsed(text, api.ParseParts)
 		case "concurrency":

@@ -210,7 +210,7 @@ type DiskSpace struct {
 type BudgetWarning struct {
 	Part   float64 `json:"part"`    // 0.8: of warn_at
 	Budget float64 `json:"budget"`  // cost in a period
-	Added  float64 `json:"added"`   // by top-ups, and carried over
+	Added  float64 `json:"added"`   // by top-ups
 	Used   float64 `json:"used"`    // in the present period
 	EndsAt string  `json:"ends_at"` // RFC 3339: the period
 }

@@ -35,8 +35,6 @@ type ThrottleTable struct {
 	// OnEmpty is what becomes of messages that cost more than is left of the budget: hold, the
 	// default, dead_letter or refuse.
 	OnEmpty string `koanf:"on_empty"`
-	// CarryOver is the part of the budget that the next period gets at most of what is left.
-	CarryOver float64 `koanf:"carry_over"`
 }
 
 // AdaptTable says how a limit learns; see [adapt.Settings]. A number that is 0 has its default.
@@ -163,8 +161,8 @@ const (
 // addBudget adds the budget of the table.
 func (t *ThrottleTable) addBudget(l *throttle.Limits) error {
 	if t.Budget == 0 {
-		if t.Period != "" || t.Zone != "" || len(t.WarnAt) > 0 || t.OnEmpty != "" || t.CarryOver != 0 {
-			return errors.New(".period, zone, warn_at, on_empty and carry_over are set without budget: they go together")
+		if t.Period != "" || t.Zone != "" || len(t.WarnAt) > 0 || t.OnEmpty != "" {
+			return errors.New(".period, zone, warn_at and on_empty are set without budget: they go together")
 		}
 		return nil
 	}
@@ -184,9 +182,6 @@ func (t *ThrottleTable) addBudget(l *throttle.Limits) error {
 	}
 	if l.OnEmpty, ok = throttle.ParseOnEmpty(t.OnEmpty); !ok {
 		return fmt.Errorf(".on_empty = %q: allowed is hold, dead_letter or refuse", t.OnEmpty)
-	}
-	if l.Budget.CarryOver = int64(math.Round(t.CarryOver * 1000)); t.CarryOver != 0 && !(l.Budget.CarryOver >= 1 && t.CarryOver <= 1) {
-		return fmt.Errorf(".carry_over = %s: allowed is 0.001 to 1", number(t.CarryOver))
 	}
 	l.Budget.Unit, l.Budget.Zone = unit, t.Zone
 	for i, part := range t.WarnAt {

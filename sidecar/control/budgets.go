@@ -237,7 +237,7 @@ func cost(thousandths int64) float64 { return float64(thousandths) / throttle.On
 // budgetInfo describes a budget.
 func budgetInfo(key string, s budget.State) api.BudgetInfo {
 	return api.BudgetInfo{
-		Key: wire.ShowKey(key), Budget: cost(s.Amount), Period: s.Unit.String(), Zone: s.Zone, WarnAt: warnings(s.WarnAt), CarryOver: float64(s.CarryOver) / 1000,
+		Key: wire.ShowKey(key), Budget: cost(s.Amount), Period: s.Unit.String(), Zone: s.Zone, WarnAt: warnings(s.WarnAt),
 		Added: cost(s.Added), Used: cost(s.Used), Left: cost(s.Left()), StartedAt: wire.Timestamp(s.Start), EndsAt: wire.Timestamp(s.End),
 	}
 }

@@ -80,26 +80,6 @@ func TestBudgetsOverStopsAndCrashes(t *testing.T) {
 	})
 }
 
-// The next day gets the rest of a day, also over a stop and while no message needs the key.
-func TestBudgetsAreCarriedOver(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.set("tenant:*", `{"budget":100,"period":"day","carry_over":0.25}`)
-		require.Equal(t, 90, r.spend("tenant:a", 90))
-		require.Equal(t, 10, r.spend("tenant:b", 10))
-		require.Equal(t, 0.25, r.budget("tenant:a").CarryOver)
-		r.pass(26 * time.Hour)
-		r.restart(false, 6*time.Hour)
-		require.Equal(t, []float64{10, 110}, []float64{r.budget("tenant:a").Added, r.budget("tenant:a").Left})
-		require.Equal(t, 125, r.spend("tenant:b", 1000))
-		r.pass(24 * time.Hour)
-		require.Equal(t, []float64{25, 0}, []float64{r.budget("tenant:a").Added, r.budget("tenant:b").Added}, "not more than the part, and nothing is left")
-		r.pass(49 * time.Hour)
-		require.Zero(t, r.budget("tenant:a").Added, "a day between was not used")
-		r.pass(50 * time.Hour)
-		require.Empty(t, r.stored(stateBudget))
-	})
-}
-
 // Top-ups and resets are audited, and kept.
 func TestBudgetsAreToppedUpAndReset(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -203,8 +183,7 @@ func TestBudgetSettings(t *testing.T) {
 		for body, part := range map[string]string{
 			`{"budget":5}`: "without a period", `{"period":"day"}`: "without a budget", `{"budget":5,"period":"year"}`: "hour, day, week, month",
 			`{"budget":5,"period":"day","zone":"Berlin"}`: "zone", `{"budget":0,"period":"day"}`: "0.001", `{"budget":5,"period":"day","warn_at":[0.9,0.5]}`: "warn_at",
-			`{"budget":5,"period":"day","on_empty":"drop"}`: "hold, dead_letter, refuse", `{"budget":5,"period":"day","carry_over":1.5}`: "carry_over is 1.5: allowed are 0.001 to 1",
-			`{"budget":5,"period":"day","carry_over":0.0015}`: "up to three digits after the point", `{"carry_over":0.5}`: "without a budget", `{"on_empty":"refuse"}`: "without a budget",
+			`{"budget":5,"period":"day","on_empty":"drop"}`: "hold, dead_letter, refuse", `{"on_empty":"refuse"}`: "without a budget",
 		} {
 			_, err := r.trySet("k", body)
 			require.NotNil(t, err, body)
@@ -217,10 +196,6 @@ func TestBudgetSettings(t *testing.T) {
 		r.set("k", `{"on_empty":"refuse"}`)
 		require.Equal(t, "1/s, budget 6 a day, then refuse", r.show("k").Text())
 		require.Equal(t, "refuse", r.show("k").Spending.OnEmpty)
-		r.set("k", `{"carry_over":0.333}`)
-		require.Equal(t, "1/s, budget 6 a day, then refuse, carries over up to 33.3 %", r.show("k").Text())
-		r.set("k", `{"unset":["carry_over"]}`)
-		require.Nil(t, r.show("k").CarryOver)
 		r.set("k", `{"on_empty":"hold"}`)
 		require.Equal(t, "hold", *r.show("k").OnEmpty)
 		r.set("k", `{"unset":["budget"]}`)

@@ -38,9 +38,6 @@ func limitTexts(l api.ThrottleLimits) map[string]string {
 	if l.Budget != nil {
 		texts["budget"] = costText(*l.Budget)
 	}
-	if l.CarryOver != nil {
-		texts["carry_over"] = strconv.FormatFloat(*l.CarryOver, 'f', -1, 64)
-	}
 	for name, text := range map[string]*string{"period": l.Period, "zone": l.Zone, "on_empty": l.OnEmpty} {
 		if text != nil {
 			texts[name] = *text
@@ -74,7 +71,7 @@ func WireLimits(l throttle.Limits) api.ThrottleLimits {
 		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
 		Adapt: api.AdaptOf(l.Adapt), Level: orNil(float64(l.Level) / throttle.One),
 		Budget: orNil(cost(l.Budget.Amount)), Period: orNil(l.Budget.Unit.String()), Zone: orNil(l.Budget.Zone), WarnAt: partsOrNil(l.Budget.WarnAt),
-		OnEmpty: orNil(l.OnEmpty.String()), CarryOver: orNil(float64(l.Budget.CarryOver) / 1000),
+		OnEmpty: orNil(l.OnEmpty.String()),
 	}
 }
 
@@ -170,8 +167,8 @@ func checkEffect(req api.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 		return wire.BadThrottle("level has no effect on limits that do not learn: give adapt, too")
 	case (req.Budget != nil || now.Budget.Amount != 0) && now.Budget.Unit == budget.None:
 		return wire.BadThrottle("budget has no effect without a period, and the key has none: give period, too")
-	case (req.Period != nil || req.Zone != nil || req.WarnAt != nil || req.OnEmpty != nil || req.CarryOver != nil) && now.Budget.Amount == 0:
-		return wire.BadThrottle("period, zone, warn_at, on_empty and carry_over have no effect without a budget, and the key has none: give budget, too")
+	case (req.Period != nil || req.Zone != nil || req.WarnAt != nil || req.OnEmpty != nil) && now.Budget.Amount == 0:
+		return wire.BadThrottle("period, zone, warn_at and on_empty have no effect without a budget, and the key has none: give budget, too")
 	case req.Burst != nil && noRate:
 		return wire.BadThrottle(fmt.Sprintf("burst is %s and has no effect without a rate, and the key has none: give rate, too", strconv.FormatFloat(*req.Burst, 'f', -1, 64)))
 	}

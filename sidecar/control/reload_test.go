@@ -347,7 +347,7 @@ func TestReloadOfNothing(t *testing.T) {
 // The file wins at every start and reload for every key of its tables. Other keys stay.
 func TestTheFileWins(t *testing.T) {
 	all := config.Default()
-	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5, Adapt: config.AdaptTable{Signal: "overload"}, Budget: 6, Period: "day", Zone: "Asia/Tokyo", WarnAt: []float64{0.5}, OnEmpty: "refuse", CarryOver: 0.5}}
+	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5, Adapt: config.AdaptTable{Signal: "overload"}, Budget: 6, Period: "day", Zone: "Asia/Tokyo", WarnAt: []float64{0.5}, OnEmpty: "refuse"}}
 	all.Circuits = []config.CircuitTable{{Key: "k", CircuitLimits: config.CircuitLimits{
 		Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
 	}}}
@@ -362,7 +362,7 @@ func TestTheFileWins(t *testing.T) {
 					r.started(&file)
 					said, isSaid := r.c.Get(s.key("k"))
 					other := cmp.Or(map[string]string{
-						"adapt": "overload,min=9,backoff=0.9", "period": "hour", "zone": "Europe/Berlin", "warn_at": "0.9", "on_empty": "hold", "carry_over": "0.9",
+						"adapt": "overload,min=9,backoff=0.9", "period": "hour", "zone": "Europe/Berlin", "warn_at": "0.9", "on_empty": "hold",
 					}[s.name], "9")
 					require.Equal(t, name == "all" && s.name != "level" || s.name == "concurrency", isSaid, about)
 					r.put(s.key("k"), other)

@@ -116,9 +116,6 @@ var settings = append([]setting{
 		},
 		show: func(l *limits) string { return l.OnEmpty.String() },
 	},
-	number(kindThrottle, "carry_over", "a part from 0.001 to 1, with up to three digits after the point",
-		func(text string) (int64, bool) { return parseThousandths(text, 1, 1000) },
-		adapt.Format, func(l *limits) *int64 { return &l.Budget.CarryOver }),
 }, ofCircuits()...)
 
 func ofCircuits() (settings []setting) {

@@ -83,13 +83,13 @@ func TestMeaningsOfKeys(t *testing.T) {
 			require.Regexp(t, "allowed is|the key must be", err.Description, "%s = %q", key, v)
 		}
 	}
-	require.Contains(t, checkMeaning("throttle:k:speed", "1").Description, "<one of adapt, budget, burst, carry_over, concurrency, level, limit, on_empty, period, rate, warn_at, window_ms, zone>")
+	require.Contains(t, checkMeaning("throttle:k:speed", "1").Description, "<one of adapt, budget, burst, concurrency, level, limit, on_empty, period, rate, warn_at, window_ms, zone>")
 }
 
 // show returns the text that read accepts, and "" for a setting that is not set.
 func TestSettingsReadWhatTheyShow(t *testing.T) {
 	full := limits{
-		throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 8, Window: int64(1500 * time.Millisecond), Adapt: adapt.Settings{Min: 500, Backoff: 800}, Level: 2500, Budget: budget.Terms{Amount: 2500, Period: budget.Period{Unit: budget.Week, Zone: "Asia/Tokyo"}, WarnAt: [budget.MaxWarnings]int16{500, 950}, CarryOver: 250}, OnEmpty: throttle.DeadLetter},
+		throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 8, Window: int64(1500 * time.Millisecond), Adapt: adapt.Settings{Min: 500, Backoff: 800}, Level: 2500, Budget: budget.Terms{Amount: 2500, Period: budget.Period{Unit: budget.Week, Zone: "Asia/Tokyo"}, WarnAt: [budget.MaxWarnings]int16{500, 950}}, OnEmpty: throttle.DeadLetter},
 		config.CircuitLimits{Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7},
 	}
 	var none, read limits
@@ -111,7 +111,7 @@ func TestSettingsReadWhatTheyShow(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"throttle rate": "1/3", "throttle burst": "2.125", "throttle concurrency": "7", "throttle limit": "8", "throttle window_ms": "1500",
 		"throttle adapt": "overload,min=0.5,backoff=0.8", "throttle level": "2.5",
-		"throttle budget": "2.5", "throttle period": "week", "throttle zone": "Asia/Tokyo", "throttle warn_at": "0.5,0.95", "throttle on_empty": "dead_letter", "throttle carry_over": "0.25",
+		"throttle budget": "2.5", "throttle period": "week", "throttle zone": "Asia/Tokyo", "throttle warn_at": "0.5,0.95", "throttle on_empty": "dead_letter",
 		"circuit threshold": "1", "circuit cooldown_ms": "2", "circuit half_open_max_calls": "3", "circuit half_open_successes": "4",
 		"circuit max_failures": "5", "circuit failure_window_ms": "6", "circuit failure_hold_ms": "7",
 	}, got)

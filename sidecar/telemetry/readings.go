@@ -188,7 +188,7 @@ var (
 	circuitHeldMetric   = counterReading("circuit_rejections_total", "Times that a circuit in fila_circuit_state blocked: messages that began to wait for it, and calls that the guard refused.", "circuit")
 	throttleLevelMetric = gaugeReading("throttle_level", "Learned limit of a throttle key, in messages at once or cost per second, for the first 1,000 keys that learn by name.", "throttle")
 	throttleCutsMetric  = counterReading("throttle_cuts_total", "Cuts of the learned limit of a throttle key in fila_throttle_level.", "throttle")
-	budgetMetric        = gaugeReading("throttle_budget", "Budget of a throttle key in its present period, with what was added, in cost. For the first 1,000 keys by name that were used in it.", "throttle")
+	budgetMetric        = gaugeReading("throttle_budget", "Budget of a throttle key in its present period, with top-ups, in cost. For the first 1,000 keys by name that were used in it.", "throttle")
 	budgetUsedMetric    = gaugeReading("throttle_budget_used", "Cost that a throttle key in fila_throttle_budget has used in its present period: actual costs, and estimates of what is in flight.", "throttle")
 	throttleHeldMetric  = counterReading("throttle_rejections_total", "Times that a throttle key blocked, by kind: rate, window, concurrency, reserved, turn, paused or budget. It counts messages that began to wait for it, and calls that the guard refused, for the first 1,000 such keys by name.", "throttle", "blocked_by")
 )

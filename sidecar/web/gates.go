@@ -166,7 +166,7 @@ func throttlePage(a *ask) (any, error) {
 	if rate := a.query("rate"); d.In["rate"] == "" {
 		d.In["rate"] = rate // that the page of a circuit has found
 	}
-	for name, v := range map[string]*float64{"burst": d.Burst, "budget": d.Budget, "carry_over": d.CarryOver} {
+	for name, v := range map[string]*float64{"burst": d.Burst, "budget": d.Budget} {
 		if v != nil {
 			d.In[name] = strconv.FormatFloat(*v, 'f', -1, 64)
 		}
@@ -416,7 +416,6 @@ func throttleOf(form url.Values, now api.ThrottleLimits) (req api.ThrottleSetReq
 				*into = &text
 			}
 		}
-		req.CarryOver = number("carry_over")
 		if text := form.Get("warn_at"); text != "" {
 			parts, bad := api.ParseParts(text)
 			if bad != nil {

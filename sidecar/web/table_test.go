@@ -174,8 +174,8 @@ func TestLimitsOfAForm(t *testing.T) {
 	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5", "keep", "yes"))
 	require.Equal(t, `stripe {"limit":100,"window_ms":1000,"unset":["rate"]}`, set("rate", "", "limit", "100", "window", "1s"))
 	require.Equal(t, `stripe {"concurrency":5}`, set("concurrency", "5"), "what the form has no field for stays")
-	spent := []string{"period", "month", "zone", "", "warn_at", "0.8,0.95", "on_empty", "refuse", "carry_over", "0.25"}
-	require.Equal(t, `stripe {"budget":2.5,"period":"month","warn_at":[0.8,0.95],"on_empty":"refuse","carry_over":0.25}`, set(append(spent, "budget", "2.5")...))
+	spent := []string{"period", "month", "zone", "", "warn_at", "0.8,0.95", "on_empty", "refuse"}
+	require.Equal(t, `stripe {"budget":2.5,"period":"month","warn_at":[0.8,0.95],"on_empty":"refuse"}`, set(append(spent, "budget", "2.5")...))
 	budget, month, zone := 7.0, "month", "Asia/Tokyo"
 	r.reply(api.VerbThrottleShow, api.ThrottleInfo{Key: "stripe", Source: "operator", ThrottleLimits: api.ThrottleLimits{Budget: &budget, Period: &month, Zone: &zone}})
 	body := r.get("/gates/throttle?key=stripe").Body.String()

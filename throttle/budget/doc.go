@@ -7,8 +7,8 @@
 //
 // # The bound
 //
-// Of the deliveries of a period, the costs that are known at its end exceed amount, top-ups and what
-// was carried over by at most the sum of the amounts by which the deliveries in flight at one moment were
+// Of the deliveries of a period, the costs that are known at its end exceed amount and top-ups by
+// at most the sum of the amounts by which the deliveries in flight at one moment were
 // underestimated, and, for each crash in the period, as much again. Clean stops and changes of the
 // clock add nothing.
 //

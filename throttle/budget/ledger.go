@@ -25,9 +25,6 @@ type Terms struct {
 	// WarnAt are the parts of the amount (thousandths, 1..1000) at whose use to warn, in rising
 	// order; 0: no further one.
 	WarnAt [MaxWarnings]int16 `json:"warn_at"`
-	// CarryOver is the part of the amount (thousandths, 0..1000) that the next period gets at most of
-	// what is left of a period.
-	CarryOver int64 `json:"carry_over,omitempty"`
 }
 
 // Validate returns what is out of range.
@@ -44,14 +41,8 @@ func (t Terms) Validate() error {
 	if err := CheckZone(t.Zone); err != nil {
 		return fmt.Errorf("zone: %w", err)
 	}
-	if t.CarryOver < 0 || t.CarryOver > 1000 {
-		return fmt.Errorf("carry_over: %d thousandths: allowed is 0 to 1000", t.CarryOver)
-	}
 	return nil
 }
-
-// Carried is what the next period gets of what is left of one.
-func (t *Terms) Carried(left int64) int64 { return max(0, min(left, t.Amount*t.CarryOver/1000)) }
 
 // Record is what the disk has of a ledger.
 type Record struct {
@@ -61,12 +52,10 @@ type Record struct {
 	Booked int64  `json:"booked"` // thousandths: the next process counts as much as used
 	Added  int64  `json:"added,omitempty"`
 	Warned int    `json:"warned,omitempty"` // how many warnings there were
-	Carry  bool   `json:"carry,omitempty"`  // the next period may get some of what is left
 }
 
-// Over reports whether nothing needs the record any more: the period has ended, and, if the next one may get
-// some of it, that has too.
-func (r *Record) Over(now int64) bool { return now >= r.Period.lasts(r.End, r.Carry) }
+// Over reports whether the period has ended.
+func (r *Record) Over(now int64) bool { return now >= r.End }
 
 // Booking is a record on its way to the disk.
 type Booking struct {
@@ -84,7 +73,7 @@ type Ledger struct {
 	gap     uint64 // deliveries before the next moment may not have taken their cost
 	begun   bool   // Advance was called
 	used    int64  // thousandths: actual costs of finished deliveries, estimates of the others
-	added   int64  // thousandths, by top-ups, and carried over
+	added   int64  // thousandths, by top-ups
 	booked  int64  // thousandths, on disk for this period
 	booking Booking
 	writing bool // booking is on its way
@@ -155,22 +144,12 @@ func (l *Ledger) Advance(now int64, moment uint64) {
 	if now < l.end {
 		return
 	}
-	start, end := l.terms.Around(now)
-	l.added = l.carried(start)
 	if l.shared != nil {
 		l.shared.part.Others = 0
 	}
-	l.start, l.end = start, end
-	l.used, l.booked, l.warned, l.writing = 0, 0, 0, false
+	l.start, l.end = l.terms.Around(now)
+	l.used, l.added, l.booked, l.warned, l.writing = 0, 0, 0, 0, false
 	l.since = moment - 1
-}
-
-// carried is what a later period that begins at start gets of the present one: nothing, unless it is the next.
-func (l *Ledger) carried(start int64) int64 {
-	if start != l.end {
-		return 0
-	}
-	return l.terms.Carried(l.total() - l.used)
 }
 
 // total is what the period allows.
@@ -275,7 +254,7 @@ func (l *Ledger) NextBooking(cost int64) (b Booking, ok bool) {
 func (l *Ledger) write(booked int64) Booking {
 	l.written++
 	l.writing = true
-	l.booking = Booking{l.record(booked), l.written}
+	l.booking = Booking{Record{l.terms.Period, l.start, l.end, booked, l.added, l.warned}, l.written}
 	return l.booking
 }
 
@@ -341,10 +320,8 @@ func (l *Ledger) Crossed() int16 {
 }
 
 // Record returns what an orderly stop writes: the next process goes on with what was used.
-func (l *Ledger) Record() Record { return l.record(l.used) }
-
-func (l *Ledger) record(booked int64) Record {
-	return Record{l.terms.Period, l.start, l.end, booked, l.added, l.warned, l.terms.CarryOver > 0}
+func (l *Ledger) Record() Record {
+	return Record{l.terms.Period, l.start, l.end, l.used, l.added, l.warned}
 }
 
 // Kept reports whether the disk has this state already.
@@ -369,17 +346,16 @@ func (l *Ledger) State() State {
 	if f := l.shared; f != nil {
 		if s.Used += f.part.Others; f.over { // nobody has used anything since
 			s.Start, s.End = l.terms.Around(f.now)
-			s.Used, s.Added = 0, l.carried(s.Start)
+			s.Used, s.Added = 0, 0
 		}
 	}
 	return s
 }
 
-// Ended reports whether the ledger can be forgotten: no period has begun, or it has ended and the next
-// one gets nothing of it, or has ended too.
+// Ended reports whether the period has ended, or none has begun.
 func (l *Ledger) Ended(now int64) bool {
-	if l.shared != nil { // the record has what is left
-		return now+l.shared.part.Ahead >= l.end
+	if l.shared != nil {
+		now += l.shared.part.Ahead
 	}
-	return now >= l.terms.lasts(l.end, l.terms.CarryOver > 0)
+	return now >= l.end
 }

@@ -37,7 +37,6 @@ type world struct {
 	moment   uint64
 	flying   []*delivery
 	accounts map[int64]*account
-	carried  int // how many accounts have begun with what was carried over
 }
 
 func (w *world) advance() *account {
@@ -45,25 +44,11 @@ func (w *world) advance() *account {
 	s := w.l.State()
 	a := w.accounts[s.Start]
 	if a == nil {
-		a = &account{total: w.terms.Amount + s.Added}
+		a = &account{total: w.terms.Amount}
 		w.accounts[s.Start] = a
-		if s.Added != 0 {
-			was := w.accounts[w.before(s.Start)]
-			require.NotNil(w.t, was, "carried over from the period before")
-			require.Positive(w.t, s.Added)
-			require.LessOrEqual(w.t, s.Added, w.terms.Amount*w.terms.CarryOver/1000)
-			require.LessOrEqual(w.t, s.Added, was.total-was.spent+was.lost)
-			w.carried++
-		}
 	}
 	require.Less(w.t, w.now, s.End, "the period is not over")
 	return a
-}
-
-// before is the start of the period before one.
-func (w *world) before(start int64) int64 {
-	start, _ = w.terms.Around(start - 1)
-	return start
 }
 
 func (w *world) inFlight(period int64) (under int64) {
@@ -160,10 +145,9 @@ func (w *world) end(clean bool) {
 // every period stay within the bound of the package comment.
 func TestABudgetIsExceededByUnderestimatesAlone(t *testing.T) {
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"}
-	carried := 0
 	check := func(t *rapid.T) {
 		w := &world{t: t, accounts: make(map[int64]*account), now: rapid.Int64Range(0, int64(20*365*24*time.Hour)).Draw(t, "now") + 1_700_000_000e9}
-		w.terms = Terms{Amount: rapid.Int64Range(1, 100_000).Draw(t, "amount"), Period: Period{rapid.SampledFrom([]Unit{Hour, Day, Week, Month}).Draw(t, "unit"), rapid.SampledFrom(zones).Draw(t, "zone")}, CarryOver: rapid.SampledFrom([]int64{0, 1, 300, 1000}).Draw(t, "carry_over")}
+		w.terms = Terms{Amount: rapid.Int64Range(1, 100_000).Draw(t, "amount"), Period: Period{rapid.SampledFrom([]Unit{Hour, Day, Week, Month}).Draw(t, "unit"), rapid.SampledFrom(zones).Draw(t, "zone")}}
 		w.l = New(w.terms, nil)
 		w.advance()
 		step := func(d int64) {
@@ -201,69 +185,9 @@ func TestABudgetIsExceededByUnderestimatesAlone(t *testing.T) {
 		for start, a := range w.accounts {
 			require.LessOrEqual(t, a.spent, a.total+a.last+a.lost, "%s", time.Unix(0, start))
 		}
-		carried += w.carried
 	}
 	for range 10 { // rapid checks 100 histories each time
 		rapid.Check(t, check)
-	}
-	require.Greater(t, carried, 100)
-}
-
-// The next period gets the rest of a period, up to a part of the amount, whatever happens to the process
-// meanwhile; what is left of an earlier one is lost.
-func TestCarryOver(t *testing.T) {
-	terms := Terms{Amount: 100_000, Period: Period{Month, "Europe/Berlin"}, CarryOver: 250}
-	_, december := terms.Around(november)
-	_, january := terms.Around(december)
-	_, february := terms.Around(january)
-	for name, tc := range map[string]struct {
-		used, topUp, at int64
-		ends            string // the process
-		want            int64
-	}{
-		"all of it":             {0, 0, december, "", 25_000},
-		"some of it":            {90_000, 0, december, "", 10_000},
-		"of a top-up":           {90_000, 5_000, december, "", 15_000},
-		"nothing":               {100_000, 0, december, "", 0},
-		"an overrun":            {120_000, 0, december, "", 0},
-		"later in the period":   {90_000, 0, january - 1, "", 10_000},
-		"a period later":        {90_000, 0, january, "", 0},
-		"after a clean stop":    {90_000, 0, december, "stop", 10_000},
-		"after a crash":         {90_000, 0, december, "crash", 9_000},
-		"a period after a stop": {90_000, 0, january, "stop", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := New(terms, nil)
-			l.Advance(november, 5)
-			makeDurable(t, l, 91_000)
-			if tc.topUp > 0 {
-				l.Booked(l.TopUp(tc.topUp).Number, true, 0)
-			}
-			l.Take(50_000)
-			l.Correct(5, tc.used-50_000)
-			kept := l.Record()
-			if tc.ends == "crash" {
-				kept.Booked = 91_000
-			}
-			if tc.ends != "" {
-				l = New(terms, &kept)
-			}
-			require.False(t, l.Ended(january-1))
-			require.True(t, l.Ended(january))
-			require.False(t, kept.Over(january-1))
-			require.True(t, kept.Over(january))
-			l.Advance(tc.at, 9)
-			require.Equal(t, tc.want, l.State().Added)
-			require.Zero(t, l.State().Used)
-			require.Equal(t, tc.want+100_000, l.Trial().Left())
-
-			l.Booked(l.Reset(tc.at, 10).Number, true, 0)
-			require.Zero(t, l.State().Added, "a reset begins with nothing but the amount")
-			_, end := terms.Around(tc.at)
-			l.Advance(end, 11)
-			require.Equal(t, int64(25_000), l.State().Added, "nothing was used: not more than the part")
-			require.LessOrEqual(t, end, february)
-		})
 	}
 }
 

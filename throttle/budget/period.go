@@ -107,15 +107,6 @@ func (p Period) Around(t int64) (start, end int64) {
 	}
 }
 
-// lasts is when a period that ends at a time matters no more: then, or, if some of it is carried over, at the
-// end of the next one.
-func (p Period) lasts(end int64, carries bool) int64 {
-	if carries {
-		_, end = p.Around(end)
-	}
-	return end
-}
-
 func mod(n, by int64) int64 { return (n%by + by) % by }
 
 // add returns the date of the n-th period after one that begins on a date.

@@ -85,10 +85,8 @@ type BudgetInfo struct {
 	// OnEmpty is what becomes of messages that cost more than is left: dead_letter, refuse, or by
 	// default hold.
 	OnEmpty string `json:"on_empty,omitempty"`
-	// CarryOver is the part of the budget that the next period gets at most of what is left.
-	CarryOver float64 `json:"carry_over,omitempty"`
 
-	Added     float64 `json:"added"`      // to the present period, by top-ups, and carried over from the one before
+	Added     float64 `json:"added"`      // to the present period, by top-ups
 	Used      float64 `json:"used"`       // in the present period: actual costs, and estimates of what is in flight
 	Left      float64 `json:"left"`       // negative: actual costs have exceeded their estimates
 	StartedAt string  `json:"started_at"` // RFC 3339: the period

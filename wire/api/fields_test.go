@@ -32,7 +32,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[QueueInfo]():         "QueueSummary settings sources quantum flows wanted busy_ms noisy_flows? starved_flows? consumer_list departures? top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():      "name max_in_flight in_flight credit fetch headers? batch? expires_at?",
 		reflect.TypeFor[FlowInfo]():          "key weight deficit ready pending share in_flight busy_share",
-		reflect.TypeFor[ThrottleLimits]():    "rate? burst? concurrency? limit? window_ms? adapt? level? budget? period? zone? warn_at? on_empty? carry_over?",
+		reflect.TypeFor[ThrottleLimits]():    "rate? burst? concurrency? limit? window_ms? adapt? level? budget? period? zone? warn_at? on_empty?",
 		reflect.TypeFor[ThrottleInfo]():      "key ThrottleLimits source sources? override_until? owner? warnings? paused_until? admits state admits_at? opens_at? tokens in_window in_flight waiting waiting_messages? admitted blocked unused? change? waiting_keys? waiting_queues? spending? shared? learned?",
 		reflect.TypeFor[WaitingQueue]():      "queue messages flows",
 		reflect.TypeFor[ThrottleShared]():    "degraded? alone? users? tokens in_window own? by? changed_at?",

@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,9 +58,6 @@ type ThrottleLimits struct {
 	// OnEmpty is what becomes of messages that cost more than is left of the budget: hold (the
 	// default), dead_letter or refuse.
 	OnEmpty *string `json:"on_empty,omitempty"`
-	// CarryOver is the part of the budget, from 0.001 to 1, that the next period gets at most of what
-	// is left.
-	CarryOver *float64 `json:"carry_over,omitempty"`
 }
 
 // noLimits is the text of no limits.
@@ -121,9 +117,6 @@ func (l ThrottleLimits) Text() string {
 		if l.OnEmpty != nil {
 			text += ", then " + *l.OnEmpty
 		}
-		if l.CarryOver != nil {
-			text += ", carries over up to " + strconv.FormatFloat(math.Round(*l.CarryOver*1000)/10, 'f', -1, 64) + " %"
-		}
 		parts = append(parts, "budget "+text)
 	}
 	if len(parts) == 0 {
@@ -139,7 +132,7 @@ type ThrottleSetRequest struct {
 	Key string `json:"key,omitempty"`
 	ThrottleLimits
 	// Unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget
-	// (with period, zone, warn_at, on_empty and carry_over), zone, warn_at, on_empty, carry_over. Without for_ms, level is also removed from an
+	// (with period, zone, warn_at and on_empty), zone, warn_at, on_empty. Without for_ms, level is also removed from an
 	// override.
 	Unset []string `json:"unset,omitempty"`
 	// ForMs makes the change an override that ends after this time; 0 is a lasting change.
@@ -336,7 +329,7 @@ type ThrottleList struct {
 }
 
 // limitNames are the fields of [ThrottleLimits], in their order.
-var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level", "budget", "period", "zone", "warn_at", "on_empty", "carry_over"}
+var limitNames = []string{"rate", "burst", "concurrency", "limit", "window_ms", "adapt", "level", "budget", "period", "zone", "warn_at", "on_empty"}
 
 func (r *GateKeyRequest) key() *string     { return &r.Key }
 func (r *ThrottleSetRequest) key() *string { return &r.Key }
@@ -397,9 +390,9 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 	switch name {
 	case "rate":
 		l.Rate = new(wire.Rate(*text))
-	case "burst", "level", "carry_over":
+	case "burst", "level":
 		if v, err := strconv.ParseFloat(*text, 64); err == nil {
-			*map[string]**float64{"burst": &l.Burst, "level": &l.Level, "carry_over": &l.CarryOver}[name] = &v
+			*map[string]**float64{"burst": &l.Burst, "level": &l.Level}[name] = &v
 		}
 	case "adapt":
 		if v, err := ReadAdapt(*text); err == nil {
@@ -431,7 +424,7 @@ func (l *ThrottleLimits) Put(name string, text *string) (known bool) {
 // fields.
 func (l ThrottleLimits) Names() []string {
 	var names []string
-	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil, l.Budget != nil, l.Period != nil, l.Zone != nil, l.WarnAt != nil, l.OnEmpty != nil, l.CarryOver != nil} {
+	for i, given := range []bool{l.Rate != nil, l.Burst != nil, l.Concurrency != nil, l.Limit != nil, l.WindowMs != nil, l.Adapt != nil, l.Level != nil, l.Budget != nil, l.Period != nil, l.Zone != nil, l.WarnAt != nil, l.OnEmpty != nil} {
 		if given {
 			names = append(names, limitNames[i])
 		}
@@ -465,9 +458,6 @@ func (l ThrottleLimits) check(none bool) *wire.Error {
 	}
 	if e := l.OnEmpty; e != nil && !(none && *e == "") && !slices.Contains(OnEmpty, *e) {
 		return wire.BadThrottle("on_empty is " + wire.Quote(*e) + ": allowed are " + strings.Join(OnEmpty, ", "))
-	}
-	if c := l.CarryOver; c != nil && !(none && *c == 0) && !(*c >= 0.001 && *c <= 1) {
-		return wire.BadThrottle("carry_over is " + strconv.FormatFloat(*c, 'g', -1, 64) + ": allowed are 0.001 to 1")
 	}
 	if w := l.WarnAt; w != nil {
 		if err := checkParts(*w); err != nil {

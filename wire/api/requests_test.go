@@ -212,7 +212,7 @@ func TestParseRequestsRefused(t *testing.T) {
 		{"throttle-set", `{"burst":"2"}`, wire.CodeBadJSON, "burst: a number is expected, got string"},
 		{"throttle-set", `{"if":[]}`, wire.CodeBadJSON, "if: an object is expected, got array"},
 		{"throttle-set", `{"limit":1.5}`, wire.CodeBadJSON, "limit: a whole number"},
-		{"throttle-set", `{"speed":1}`, wire.CodeUnknownField, "allowed are key, rate, burst, concurrency, limit, window_ms, adapt, level, budget, period, zone, warn_at, on_empty, carry_over, unset, for_ms, if"},
+		{"throttle-set", `{"speed":1}`, wire.CodeUnknownField, "allowed are key, rate, burst, concurrency, limit, window_ms, adapt, level, budget, period, zone, warn_at, on_empty, unset, for_ms, if"},
 		{"gate-key", `{"key":"other"}`, wire.CodeBadField, `the subject has "k"`},
 		{"gate-key in the body", ``, wire.CodeBadField, "key is missing"},
 		{"circuit-open", `{"for_ms":-1}`, wire.CodeBadField, "for_ms is -1"},

@@ -39,9 +39,7 @@ export interface BudgetInfo {
   warn_at?: number[];
   /** on_empty is what becomes of messages that cost more than is left: dead_letter, refuse, or by default hold. */
   on_empty?: string;
-  /** carry_over is the part of the budget that the next period gets at most of what is left. */
-  carry_over?: number;
-  /** to the present period, by top-ups, and carried over from the one before */
+  /** to the present period, by top-ups */
   added: number;
   /** in the present period: actual costs, and estimates of what is in flight */
   used: number;
@@ -961,8 +959,6 @@ export interface ThrottleCondition {
    * dead_letter or refuse.
    */
   on_empty?: string;
-  /** carry_over is the part of the budget, from 0.001 to 1, that the next period gets at most of what is left. */
-  carry_over?: number;
 }
 
 /** ThrottleInfo is a throttle key with its limits and the state of its gate. */
@@ -995,8 +991,6 @@ export interface ThrottleInfo {
    * dead_letter or refuse.
    */
   on_empty?: string;
-  /** carry_over is the part of the budget, from 0.001 to 1, that the next period gets at most of what is left. */
-  carry_over?: number;
   /**
    * source is the origin of the limits: file, operator, override, "prefix <prefix>*, " followed by one of these,
    * "fila <name>" of another fila, or none.
@@ -1129,8 +1123,6 @@ export interface ThrottleLimits {
    * dead_letter or refuse.
    */
   on_empty?: string;
-  /** carry_over is the part of the budget, from 0.001 to 1, that the next period gets at most of what is left. */
-  carry_over?: number;
 }
 
 /**
@@ -1167,14 +1159,11 @@ export interface ThrottleSetRequest {
    * dead_letter or refuse.
    */
   on_empty?: string;
-  /** carry_over is the part of the budget, from 0.001 to 1, that the next period gets at most of what is left. */
-  carry_over?: number;
   /**
    * unset names limits to remove: rate, burst, concurrency, limit, window_ms, adapt, level, budget (with period,
-   * zone, warn_at, on_empty and carry_over), zone, warn_at, on_empty, carry_over. Without for_ms, level is also
-   * removed from an override.
+   * zone, warn_at and on_empty), zone, warn_at, on_empty. Without for_ms, level is also removed from an override.
    */
-  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level" | "budget" | "period" | "zone" | "warn_at" | "on_empty" | "carry_over")[];
+  unset?: ("rate" | "burst" | "concurrency" | "limit" | "window_ms" | "adapt" | "level" | "budget" | "period" | "zone" | "warn_at" | "on_empty")[];
   /** for_ms makes the change an override that ends after this time; 0 is a lasting change. */
   for_ms?: number;
   /**

@@ -27,7 +27,7 @@ type Budget struct {
 	Lost    uint64 // number of an account of a lost record that Gone includes; 0: none
 	Start   int64  // Unix ns of the fleet's clock: of the period
 	End     int64
-	Added   int64 // thousandths, by top-ups, and carried over
+	Added   int64 // thousandths, by top-ups
 	Warned  int   // how many warnings there were
 	Gone    int64 // thousandths: booked by instances that have ended
 	Parts   map[string]Part
@@ -111,17 +111,11 @@ func (b *Budget) short(me string, live func(string) bool) bool {
 	return false
 }
 
-// begin begins an account. One of the next period gets some of what nobody has booked. Instances that
-// have ended are forgotten.
+// begin begins an account. Instances that have ended are forgotten.
 func (b *Budget) begin(env *BudgetEnv) {
-	start, end := b.Terms.Limits.Around(env.Now)
-	left := b.total() - b.booked()
-	if b.Added = 0; start == b.End {
-		b.Added = b.Terms.Limits.Carried(left)
-	}
 	b.Number = max(b.Number+1, uint64(env.Now))
-	b.Start, b.End = start, end
-	b.Warned, b.Gone = 0, 0
+	b.Start, b.End = b.Terms.Limits.Around(env.Now)
+	b.Added, b.Warned, b.Gone = 0, 0, 0
 	for name, p := range b.Parts {
 		b.Parts[name] = Part{Seen: p.Seen}
 	}
@@ -240,14 +234,8 @@ func (b *Budget) grant(a *BudgetAsk, unused int64) int64 {
 }
 
 // Idle reports whether a record is equal to none: its period has ended a day ago, so that no clock of the
-// fleet begins it again, and so has the next one if that may get some of it.
-func (b *Budget) Idle(now int64) bool {
-	end := b.End
-	if t := &b.Terms.Limits; t.CarryOver > 0 {
-		_, end = t.Around(end)
-	}
-	return now-end > 24*3600*1e9
-}
+// fleet begins it again.
+func (b *Budget) Idle(now int64) bool { return now-b.End > 24*3600*1e9 }
 
 // merge returns b with what an earlier view of the record knows in addition, after the bucket has lost its
 // newest records or all of them.

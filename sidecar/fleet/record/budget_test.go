@@ -54,7 +54,7 @@ type spendingWorld struct {
 	exact  bool // nothing is underestimated
 	spent  map[uint64]int64
 	totals map[uint64]int64
-	seen   struct{ deliveries, stops, returns, folded, spent, carried int }
+	seen   struct{ deliveries, stops, returns, folded, spent int }
 }
 
 func (w *spendingWorld) record() Budget {
@@ -109,9 +109,6 @@ func (w *spendingWorld) write(l lateWrite) bool {
 	before := w.record()
 	w.value, w.rev = l.value, w.rev+1
 	b := w.record()
-	if b.Number != before.Number && b.Start == before.End && b.Added > 0 {
-		w.seen.carried++
-	}
 	if b.Number == before.Number {
 		require.GreaterOrEqual(w, b.Version, before.Version)
 		if b.Gone > before.Gone {
@@ -321,29 +318,28 @@ func (w *spendingWorld) step() {
 // lost or late, the costs of every account exceed amount and top-ups at most by what was underestimated
 // of the deliveries in flight at the last delivery of each process.
 func TestASharedBudgetIsExceededByUnderestimatesAlone(t *testing.T) {
-	var seen [6]int
+	var seen [5]int
 	check := func(t *rapid.T) {
 		w := &spendingWorld{
 			T: t, spent: make(map[uint64]int64), totals: make(map[uint64]int64), moment: 5, exact: rapid.Bool().Draw(t, "exact"),
 			now: rapid.Int64Range(0, int64(20*365*24*time.Hour)).Draw(t, "now") + 1_700_000_000e9,
 			terms: budget.Terms{
-				Amount:    rapid.Int64Range(1, 6000).Draw(t, "amount"),
-				Period:    budget.Period{Unit: rapid.SampledFrom([]budget.Unit{budget.Hour, budget.Day, budget.Month}).Draw(t, "unit"), Zone: "Europe/Berlin"},
-				CarryOver: rapid.SampledFrom([]int64{0, 500, 1000}).Draw(t, "carry_over"),
+				Amount: rapid.Int64Range(1, 6000).Draw(t, "amount"),
+				Period: budget.Period{Unit: rapid.SampledFrom([]budget.Unit{budget.Hour, budget.Day, budget.Month}).Draw(t, "unit"), Zone: "Europe/Berlin"},
 			},
 		}
 		for range rapid.IntRange(50, 300).Draw(t, "steps") {
 			w.step()
 		}
 		w.check()
-		for i, n := range []int{w.seen.deliveries, w.seen.stops, w.seen.returns, w.seen.folded, w.seen.spent, w.seen.carried} {
+		for i, n := range []int{w.seen.deliveries, w.seen.stops, w.seen.returns, w.seen.folded, w.seen.spent} {
 			seen[i] += n
 		}
 	}
 	for range 10 { // rapid checks 100 histories each time
 		rapid.Check(t, check)
 	}
-	t.Logf("%d deliveries, %d clean stops, %d parts given back, %d counted as used, %d accounts used up, %d begun with what was carried over", seen[0], seen[1], seen[2], seen[3], seen[4], seen[5])
+	t.Logf("%d deliveries, %d clean stops, %d parts given back, %d counted as used, %d accounts used up", seen[0], seen[1], seen[2], seen[3], seen[4])
 	for _, n := range seen {
 		require.Positive(t, n)
 	}
@@ -461,32 +457,6 @@ func TestPartsOfInstancesThatEnd(t *testing.T) {
 	require.Equal(t, first.End, r.rec.Start, "a period never begins again")
 	require.False(t, r.rec.Idle(r.rec.End+int64(time.Hour)))
 	require.True(t, r.rec.Idle(r.rec.End+int64(25*time.Hour)))
-}
-
-// The next period gets what no instance has booked, up to a part of the amount; what is left of an earlier one
-// is lost, and so is what is carried over by a reset.
-func TestASharedBudgetIsCarriedOver(t *testing.T) {
-	begin := func(used, now int64) *budgetRig {
-		r := newBudgetRig(t)
-		r.terms.CarryOver = 250
-		r.write(BudgetAsk{By: "a", Demand: budget.Demand{Cost: used}})
-		r.write(BudgetAsk{By: "a", Return: true, Demand: budget.Demand{Used: used}})
-		require.EqualValues(t, used, r.rec.booked())
-		require.False(t, r.rec.Idle(r.rec.End+int64(47*time.Hour)))
-		require.True(t, r.rec.Idle(r.rec.End+int64(49*time.Hour)))
-		r.env.Now = r.rec.End + now
-		r.write(BudgetAsk{By: "b", Demand: budget.Demand{Cost: 1000}})
-		return r
-	}
-	require.EqualValues(t, 16_000, begin(1000, 0).rec.Added)
-	require.EqualValues(t, 4000, begin(60_000, int64(24*time.Hour)-1).rec.Added)
-	require.Zero(t, begin(64_000, 0).rec.Added)
-	require.Zero(t, begin(60_000, int64(24*time.Hour)).rec.Added)
-
-	r := begin(60_000, 0)
-	require.EqualValues(t, 68_000-1000, r.write(BudgetAsk{By: "a", Demand: budget.Demand{Cost: 67_000}}), "it can be used")
-	r.write(BudgetAsk{By: "b", Changes: []BudgetChange{{1, 0}}})
-	require.Zero(t, r.rec.Added)
 }
 
 // Newer terms keep what is booked, also of another period. Top-ups and warnings are of the account, and each
