@@ -289,7 +289,7 @@ type Info struct {
 	Admitted, Blocked int64
 	// Spending is the state of the budget; the zero State: there is none.
 	Spending budget.State
-	// Kind and At are the Block of a message of cost 1. Unbooked: it waits for a commit as well, which books
+	// Kind and At are the Block of a message of cost 1. Unbooked: it waits for a commit as well, which gives it
 	// its part of the budget.
 	Kind     Kind
 	At       int64
