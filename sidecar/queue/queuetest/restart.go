@@ -159,7 +159,7 @@ func (s *Sim) readDisk(crash bool) {
 		} else {
 			m.least, m.hurried = 0, hurry{}
 		}
-		if h := m.hurried; h.at != 0 && h.attempts == state.Attempts {
+		if h := m.hurried; h.at != 0 && h.attempts == state.Attempts && state.Lease.ID == 0 { // otherwise it was delivered since
 			require.True(s.T, state.ReadyAt != 0 && state.ReadyAt <= h.at, "%s: the end of its delay is lost", m)
 		}
 		if f := was[m]; f != nil && f.known != 0 {
