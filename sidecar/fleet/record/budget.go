@@ -12,6 +12,9 @@ import (
 // mostBooked is the largest sum of parts, in thousandths. More would be far beyond every budget.
 const mostBooked = 4 * budget.MaxAmount
 
+// latestEnd is the latest end of a period (Unix ns), in the year 2255, so that there is a next one.
+const latestEnd = 9e18
+
 // Budget is the record of the budget of a throttle key. The zero Budget has no account.
 //
 // An account is of one period, or of the rest of it after a reset. It has what each live instance has
@@ -332,7 +335,7 @@ func DecodeBudget(data []byte) (Budget, error) {
 		b.Parts[name] = Part(p)
 	}
 	switch {
-	case e.V < 1, e.Version < 1, e.Number < 1, e.Start >= e.End, !inRange(e.Added), !inRange(e.Gone), e.Made < 1,
+	case e.V < 1, e.Version < 1, e.Number < 1, e.Start < 0, e.Start >= e.End, e.End > latestEnd, !inRange(e.Added), !inRange(e.Gone), e.Made < 1,
 		e.Warned < 0, e.Warned > budget.MaxWarnings, len(e.TermsBy) > maxInstance, e.TermsBy == "", e.Terms.Unit == budget.None:
 		return Budget{}, errors.New("a field is out of its range")
 	}

@@ -382,6 +382,7 @@ func TestDecodeRefusesBudgets(t *testing.T) {
 		`"v":1`: `"v":0`, `"made":1`: `"made":0`, `"version":1`: `"version":0`, `"number":1`: `"number":0`, `"end":2`: `"end":1`,
 		`"terms_by":"a"`: `"terms_by":""`, `"amount":1000`: `"amount":0`, `"unit":2`: `"unit":0`,
 		`"start":1`: `"start":1,"gone":-1`, `"terms"`: `"warned":5,"terms"`, `"number"`: `"parts":{"a":{"booked":-1}},"number"`,
+		`"start":1,"end":2`: `"start":1,"end":9200000000000000000`, `"start":1,`: `"start":-9200000000000000000,`,
 	} {
 		_, err := DecodeBudget([]byte(strings.Replace(good, old, with, 1)))
 		require.Error(t, err, with)
