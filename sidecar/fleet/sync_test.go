@@ -243,6 +243,7 @@ func TestStrangersAreAliveForAWhile(t *testing.T) {
 
 func TestAllIsCountedOnce(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		b.Stall(true) // so that the first swaps are under way
 		for range 50 {
 			for _, n := range nodes {
 				for key := range 3 {
@@ -251,6 +252,8 @@ func TestAllIsCountedOnce(t *testing.T) {
 			}
 		}
 		synctest.Wait()
+		b.Stall(false)
+		synctest.Wait()
 		for _, n := range nodes {
 			for key := range 3 {
 				require.Equal(t, 200, n.sums.total(fmt.Sprint("key ", key)))
@@ -258,7 +261,11 @@ func TestAllIsCountedOnce(t *testing.T) {
 			require.Nil(t, n.Away())
 			require.Equal(t, []string{"<nil>"}, n.story())
 		}
-		require.Less(t, b.Swaps(), 600, "what comes while a swap is under way is merged")
+		written := int64(0) // how many are refused depends on the order of goroutines
+		for _, n := range nodes {
+			written += n.Stats().Written
+		}
+		require.Less(t, written, int64(100), "what comes while a swap is under way is merged")
 		require.Len(t, nodes[0].Peers(), 4)
 	})
 }
