@@ -44,7 +44,9 @@ func TestVerify(t *testing.T) {
 		rep = verify(readCost) // one small record a second
 		require.InDelta(t, float64(rep.Last-rep.First+1), time.Since(begin).Seconds(), 1)
 
+		f.mu.Lock()
 		whole := slices.Clone(f.records)
+		f.mu.Unlock()
 		for name, harm := range map[string]func(){
 			"a flipped bit":                         func() { f.records[9] = append([]byte{}, whole[9]...); f.records[9][20] ^= 1 },
 			"another record":                        func() { f.records[9] = encode(head{kind: kindBeat, epoch: 1, n: 10, chained: true, before: 5}, nil) },
