@@ -52,10 +52,11 @@ func (g *Gate) lacks(cost int64) bool {
 
 // block returns the Block of a message of this cost that the gate does not admit. It needs g.mu.
 func (g *Gate) block(kind Kind, last int64, wait uint64, cost int64) Block {
-	return Block{
-		Gate: g, Kind: kind, At: later(last, wait),
-		DeadLetter: kind == ByBudget && g.mu.limits.OnEmpty == DeadLetter && g.lacks(cost),
+	b := Block{Gate: g, Kind: kind, At: later(last, wait)}
+	if kind == ByBudget {
+		b.DeadLetter, b.Unbooked = g.mu.limits.OnEmpty == DeadLetter && g.lacks(cost), g.mu.ledger.Unbooked(cost)
 	}
+	return b
 }
 
 // DeadLetters reports whether all messages that wait for the gate become dead letters, since nothing is

@@ -44,6 +44,8 @@ type Block struct {
 	// DeadLetter says that the message does not wait: it costs more than is left of a budget whose
 	// limits say so, see [OnEmpty].
 	DeadLetter bool
+	// Unbooked says that it waits for a commit alone, which books its part of a budget.
+	Unbooked bool
 }
 
 // Gate is the state of one throttle key: bucket, window and the number of
@@ -289,8 +291,8 @@ type Info struct {
 	Admitted, Blocked int64
 	// Spending is the state of the budget; the zero State: there is none.
 	Spending budget.State
-	// Kind and At are the Block of a message of cost 1. Unbooked: it waits for a commit as well, which gives it
-	// its part of the budget.
+	// Kind and At are the Block of a message of cost 1, but for a budget that only waits for a booking,
+	// which Unbooked says.
 	Kind     Kind
 	At       int64
 	Unbooked bool

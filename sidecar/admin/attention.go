@@ -250,7 +250,7 @@ func (a *Admin) watched(q *shard.Queue, v *queueReading, now time.Time) attentio
 	}
 	for _, b := range v.blocked {
 		w.Blocked = append(w.Blocked, attention.Blocked{
-			GateState: a.gates.state(inspect.WaitReason{By: b.By, At: b.At, DeadLetter: b.DeadLetter}, q.Name(), b.Key), Messages: b.Messages, Tenants: b.Flows, Wait: time.Duration(b.Wait), Shared: a.sampler.shared(b.At),
+			GateState: a.gates.state(b.WaitReason, q.Name(), b.Key), Messages: b.Messages, Tenants: b.Flows, Wait: time.Duration(b.Wait), Shared: a.sampler.shared(b.At),
 		})
 	}
 	return w

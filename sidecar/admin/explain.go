@@ -390,7 +390,7 @@ func (g *gateStates) counts(name string, blocked []inspect.BlockedView) []api.Bl
 	slices.SortStableFunc(blocked, func(a, b inspect.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
 	list := []api.BlockedCount{}
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
-		st := g.state(inspect.WaitReason{By: b.By, At: b.At, DeadLetter: b.DeadLetter}, name, b.Key)
+		st := g.state(b.WaitReason, name, b.Key)
 		if b.By == gates.ByOrder {
 			st.Gate = "queue:" + name
 		}

@@ -390,7 +390,7 @@ func TestExplainEmptyBudgets(t *testing.T) {
 		require.Equal(t, []api.GateState{*m.BlockedBy}, m.Gates)
 		q := x.queue("orders", &inspect.StateView{
 			Stats:   inspect.Stats{Pending: 3, Blocked: 3},
-			Blocked: []inspect.BlockedView{{At: why.At, By: why.By, DeadLetter: dead, Messages: 3, Flows: 1}},
+			Blocked: []inspect.BlockedView{{WaitReason: why, Messages: 3, Flows: 1}},
 		})
 		want := ", which is used up; it begins again at " + next
 		if dead {
@@ -402,6 +402,24 @@ func TestExplainEmptyBudgets(t *testing.T) {
 		gateOf := "blocked by the budget of throttle:" + e.String() + " (" + m.BlockedBy.Limits + ", set by an operator)" + want + "."
 		require.Equal(t, "It is "+gateOf, m.Reason)
 		require.Equal(t, "3 messages are "+gateOf, q.Reason)
+	}
+}
+
+// A budget of which nothing is booked yet has its gate admit, and so does a route through it. Only a message that
+// waits for that very booking names it.
+func TestExplainUnbookedBudgets(t *testing.T) {
+	x := newExplained(t)
+	x.registry.Bank(noDisk{}, nil)
+	gate := x.throttle("k", throttle.Limits{Budget: budget.Terms{Amount: 5000, Period: budget.Period{Unit: budget.Hour}}}, 0)
+	for unbooked, want := range map[bool]string{true: ", of which more is on its way to the disk.", false: ", which has too little left."} {
+		why := inspect.WaitReason{By: gates.ByBudget, At: gates.Place{Throttle: gate}, Unbooked: unbooked}
+		v := inspect.MessageView{ID: id, State: inspect.StateBlocked, First: true, Throttles: []*throttle.Gate{gate}, WaitReason: why}
+		v.Routes = []inspect.RouteView{{Name: "one", WaitReason: why, Throttles: v.Throttles}}
+		m := x.message("orders", &v, "")
+		require.Contains(t, m.Reason, want)
+		require.Equal(t, "open", m.Gates[0].Kind)
+		require.Equal(t, unbooked, m.Routes[0].Admits)
+		require.Equal(t, unbooked, m.Routes[0].BlockedBy == nil)
 	}
 }
 
@@ -423,14 +441,14 @@ func TestExplainQueue(t *testing.T) {
 			"6 messages are ready and wait for a consumer with credit; 2 are in flight.",
 		},
 		"blocked, and others unconsumed": {
-			inspect.StateView{Stats: inspect.Stats{Pending: 2, Blocked: 1}, Blocked: []inspect.BlockedView{{By: gates.ByOrder, Messages: 1, Flows: 1}}},
+			inspect.StateView{Stats: inspect.Stats{Pending: 2, Blocked: 1}, Blocked: []inspect.BlockedView{{WaitReason: inspect.WaitReason{By: gates.ByOrder}, Messages: 1, Flows: 1}}},
 			"",
 			"1 message is blocked by the order of queue:orders. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
 			inspect.StateView{Stats: busy, Credit: 1, Blocked: []inspect.BlockedView{
-				{By: gates.ByPause, At: gates.Place{Paused: true, Until: queue.Forever}, Key: "acme", Messages: 1, Flows: 1},
-				{By: gates.ByOrder, Messages: 3, Flows: 2},
+				{WaitReason: inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Until: queue.Forever}}, Key: "acme", Messages: 1, Flows: 1},
+				{WaitReason: inspect.WaitReason{By: gates.ByOrder}, Messages: 3, Flows: 2},
 			}},
 			"",
 			"4 messages are blocked by gates, 3 of them by the order of queue:orders.",
@@ -469,9 +487,9 @@ func TestExplainBlockedCounts(t *testing.T) {
 		{GateState: api.GateState{Kind: "paused", Gate: "key:acme", AdmitsAt: at(1), OpensAt: at(1)}, Messages: 3, Flows: 1},
 		{GateState: api.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
 	}, x.counts("orders", []inspect.BlockedView{
-		{By: gates.ByPause, At: gates.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
-		{By: gates.ByInFlight, At: gates.Place{Throttle: g}, Messages: 7, Flows: 2},
-		{By: gates.ByOrder, Messages: 3, Flows: 3},
+		{WaitReason: inspect.WaitReason{By: gates.ByPause, At: gates.Place{Paused: true, Until: now + second}}, Key: "acme", Messages: 3, Flows: 1},
+		{WaitReason: inspect.WaitReason{By: gates.ByInFlight, At: gates.Place{Throttle: g}}, Messages: 7, Flows: 2},
+		{WaitReason: inspect.WaitReason{By: gates.ByOrder}, Messages: 3, Flows: 3},
 	}))
 	require.Len(t, x.counts("", make([]inspect.BlockedView, explainGates+1)), explainGates)
 }
@@ -492,7 +510,7 @@ func TestExplainKey(t *testing.T) {
 			"2 messages are ready; the key gets 26 % of the deliveries.",
 		},
 		"blocked": {
-			inspect.KeyView{Known: true, Blocked: 3, At: []inspect.BlockedView{{By: gates.ByOrder, Messages: 3, Flows: 1}}},
+			inspect.KeyView{Known: true, Blocked: 3, At: []inspect.BlockedView{{WaitReason: inspect.WaitReason{By: gates.ByOrder}, Messages: 3, Flows: 1}}},
 			"3 messages are blocked by the order of key:acme.",
 		},
 		"with consumers":    {inspect.KeyView{Known: true, InFlight: 2}, "2 messages are in flight."},

@@ -61,7 +61,7 @@ func (g *gateStates) all(v *inspect.MessageView) []api.GateState {
 func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.RouteState) {
 	for i := range v.Routes {
 		r := &v.Routes[i]
-		st := api.RouteState{Name: r.Name, Weight: float64(r.Weight) / 1000, Gates: []string{}, Admits: r.By == gates.ByNothing}
+		st := api.RouteState{Name: r.Name, Weight: float64(r.Weight) / 1000, Gates: []string{}, Admits: r.By == gates.ByNothing || r.Unbooked}
 		for _, t := range r.Throttles {
 			st.Gates = append(st.Gates, placeName(gates.Place{Throttle: t}))
 		}
@@ -70,9 +70,7 @@ func (g *gateStates) routes(name string, v *inspect.MessageView) (list []api.Rou
 		}
 		if !st.Admits {
 			by := g.state(r.WaitReason, name, v.Key)
-			if st.Admits = by.Admits && r.By == gates.ByBudget; !st.Admits { // otherwise it is booked within a commit
-				st.BlockedBy = &by
-			}
+			st.BlockedBy = &by
 		}
 		list = append(list, st)
 	}
@@ -127,6 +125,7 @@ func (g *gateStates) state(w inspect.WaitReason, name, key string) api.GateState
 		st := g.throttleState(at.Throttle, w.DeadLetter)
 		if st.Admits {
 			st.Kind = by.String() // it has begun to admit since, or other messages go first
+			st.Admits = !w.Unbooked
 		}
 		return st
 	case at.Circuit != nil:

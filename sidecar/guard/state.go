@@ -59,7 +59,7 @@ func (g *Service) stateOfLimits(st *api.GuardStatus, now int64) {
 			}
 		}
 	}
-	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok && (block.Kind != throttle.ByBudget || !block.Gate.Info(now).Unbooked) {
+	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok && !block.Unbooked {
 		if answer, missing := g.byThrottle(block, throttle.One, now); missing == "" {
 			st.Answer = answer // otherwise there is enough, and a check would get a lease
 		}

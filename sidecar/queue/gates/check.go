@@ -85,7 +85,10 @@ func (g *Gates) Check(now int64, loose bool) (err error) {
 		if c := &wl.coalesced; c.into != 0 && !c.mixed || wl.probing > 0 || !waits || wl.notBefore > now || loose || g.Eligible(g.Subs.At(ID(first))) {
 			continue
 		}
-		check(wl.kind != waitThrottle || wl.gate.Info(now).Kind != throttle.Open || wl.gate.Info(now).Unbooked, "wait list %d: subqueues wait at an open gate", id)
+		if wl.kind == waitThrottle {
+			gate := wl.gate.Info(now)
+			check(gate.Kind != throttle.Open || gate.Unbooked, "wait list %d: subqueues wait at an open gate", id)
+		}
 		check(wl.kind != waitPause || g.backlog.KeyPaused(wl.flow, now) != 0, "wait list %d: subqueues wait, but the key is not paused", id)
 	}
 	return err

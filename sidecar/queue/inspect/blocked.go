@@ -63,7 +63,7 @@ func (p *places) at(k placeKey) (b *BlockedView, added bool) {
 	if !ok {
 		i = len(p.list)
 		p.index[k] = i
-		p.list = append(p.list, BlockedView{At: k.Place})
+		p.list = append(p.list, BlockedView{WaitReason: WaitReason{At: k.Place}})
 	}
 	return &p.list[i], !ok
 }
@@ -90,12 +90,12 @@ func (h *blocked) add(r *Reader, w WaitReason, f drr.Flow, n int64) *BlockedView
 		}
 		b, added := h.places.at(k)
 		if added {
-			b.By, b.DeadLetter = w.By, true
+			b.WaitReason = w
 			if ofKey {
 				b.Key = r.t.Name(f)
 			}
 		}
-		b.DeadLetter = b.DeadLetter && w.DeadLetter
+		b.DeadLetter, b.Unbooked = b.DeadLetter && w.DeadLetter, b.Unbooked && w.Unbooked
 		b.Messages += n
 		if b.Flows++; ofKey {
 			b.Flows = 1

@@ -25,10 +25,10 @@ type NextDelivery struct {
 
 // Forecast returns up to most deliveries in the order in which they would follow if
 // consumers took everything, and nothing else happened: no message came, ended or became
-// due. Messages that become dead letters meanwhile are left out. It repeats the decisions of the schedule (side.deliver and gates.Admit) on copies of
-// the scheduler, the wait lists and the gates, and lets the time pass until the next gate
-// opens. Once only the end of other messages would open a gate, it assumes one at each of
-// these gates in turn.
+// due. Messages that become dead letters meanwhile are left out. It repeats the decisions
+// of the schedule (side.deliver and gates.Admit) on copies of the scheduler, the wait lists
+// and the gates, and lets the time pass until the next gate opens. Once only the end of
+// other messages would open a gate, it assumes one at each of these gates in turn.
 //
 // It ignores a pause of the queue, reservations, and queues that wait at the same gates. The
 // time at which a rate admits a message with a cost other than 1 is an estimate, and so is its

@@ -26,6 +26,8 @@ type WaitReason struct {
 	// DeadLetter says that the message does not wait for the gate, but becomes a dead letter when its turn
 	// comes; see throttle.OnEmpty.
 	DeadLetter bool
+	// Unbooked says that it waits for a commit alone, which books its part of a budget.
+	Unbooked bool
 }
 
 // Blocks reports whether the message is blocked, and not just waiting for a consumer
@@ -175,7 +177,7 @@ func (e *evaluator) ask(sub *gates.Subqueue, route int, cost int64) (w shutGate)
 		}
 	}
 	if b, ok := sub.Check(route, cost, e.now); !ok {
-		return shutGate{WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}, DeadLetter: b.DeadLetter}, b.At}
+		return shutGate{WaitReason{By: gates.BlockOf(b.Kind), At: gates.Place{Throttle: b.Gate}, DeadLetter: b.DeadLetter, Unbooked: b.Unbooked}, b.At}
 	}
 	return w
 }

@@ -97,16 +97,13 @@ type Stats struct {
 	BlockedBy [gates.BlockKinds]int64
 }
 
-// BlockedView is a place with its waiting messages.
+// BlockedView is a place with its waiting messages. DeadLetter and Unbooked are true if they are for all.
 type BlockedView struct {
-	At       gates.Place
-	By       gates.BlockKind
+	WaitReason
 	Key      string // of a pause of a key
 	Messages int64
 	Flows    int
 	Wait     int64 // ns since the first message of a subqueue here became ready; 0: not known
-	// DeadLetter says that the messages become dead letters, all of them.
-	DeadLetter bool
 }
 
 // StateView is what a queue waits for.
