@@ -119,6 +119,34 @@ func TestFeedbackLowersARecord(t *testing.T) {
 	require.Equal(t, *now+1, rec.Lowered, "each time is later")
 }
 
+// Feedback that comes while an instance uses the key alone waits until that has handed over.
+func TestFeedbackOutlivesAnOwner(t *testing.T) {
+	limits := throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One)}
+	const now = int64(1_000_000_000_000)
+	m := NewMember("a")
+	record := func(owner string, seen uint64) Limit {
+		return Limit{
+			Owner: owner, Users: map[string]User{"a": {Seen: seen}, "b": {}}, Level: Level{Tokens: 9 * throttle.One, At: now},
+			Terms: Terms[throttle.Limits]{limits, 1, "b"},
+		}
+	}
+	swap := func(hold int64) (Limit, bool) {
+		next, _, _, ok := m.Swap(now, Reading{Now: now}, Ask{Cost: throttle.One, Tokens: true, Hold: hold}, everybody, limits, 0)
+		return next, ok
+	}
+	m.Learn(now, 1, record("b", 0))
+	m.Lower(2*throttle.One, now, limits.Rate)
+	_, ok := swap(1)
+	require.True(t, ok)
+	_, landed := m.Learn(now, 2, record("b", m.number))
+	require.True(t, landed)
+	m.Learn(now, 3, record("", m.number))
+	next, ok := swap(0)
+	require.True(t, ok)
+	require.LessOrEqual(t, next.Tokens, int64(2*throttle.One))
+	require.Equal(t, now, next.Lowered)
+}
+
 // Of leases from before the bucket was lowered nothing goes back; if nothing is left, they are not used.
 func TestLeasesOfARecordThatWasLowered(t *testing.T) {
 	rate := throttle.PerSecond(10 * throttle.One)

@@ -69,7 +69,10 @@ func (m *Member) Learn(now int64, rev uint64, rec Limit) (l Landed, landed bool)
 	s := m.sent
 	if landed = s != nil && (rec.Users[m.me].Seen >= s.Number || s.Leave && !m.Known()); landed {
 		l, was = Landed{Grant: s.grant, At: s.at}, max(was, s.lowered)
-		m.sent, m.own, m.returns, m.lesson, m.teach, m.remaining = nil, nil, nil, throttle.Lesson{}, nil, nil
+		m.sent, m.own, m.returns, m.lesson, m.teach = nil, nil, nil, throttle.Lesson{}, nil
+		if s.Remaining != nil {
+			m.remaining = nil
+		}
 	}
 	if l.Lowered = rec.Lowered > was; l.Lowered {
 		m.lowered(&l.Grant)
@@ -146,7 +149,7 @@ func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, l
 			a.BackSlots = append(a.BackSlots, r.Slots)
 		}
 	}
-	if m.remaining != nil {
+	if m.remaining != nil && m.rec.Owner == "" { // an owner knows the bucket alone: it waits until it has handed over
 		tokens := m.remaining.tokensAt(now, inForce.Rate)
 		a.Remaining = &tokens
 	}
@@ -155,7 +158,10 @@ func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, l
 	if ok {
 		m.sent = &sentAsk{a, g, now, next.Lowered}
 	} else {
-		m.lesson, m.remaining = throttle.Lesson{}, nil // it has changed nothing
+		m.lesson = throttle.Lesson{} // it has changed nothing
+		if a.Remaining != nil {
+			m.remaining = nil
+		}
 	}
 	return next, m.rev, g, ok
 }
