@@ -44,7 +44,7 @@ type Block struct {
 	// DeadLetter says that the message does not wait: it costs more than is left of a budget whose
 	// limits say so, see [OnEmpty].
 	DeadLetter bool
-	// Unbooked says that it waits for a commit alone, which books its part of a budget.
+	// Unbooked says that it waits for a commit alone, which gives it its part of a budget.
 	Unbooked bool
 }
 

@@ -26,7 +26,7 @@ type WaitReason struct {
 	// DeadLetter says that the message does not wait for the gate, but becomes a dead letter when its turn
 	// comes; see throttle.OnEmpty.
 	DeadLetter bool
-	// Unbooked says that it waits for a commit alone, which books its part of a budget.
+	// Unbooked says that it waits for a commit alone, which gives it its part of a budget.
 	Unbooked bool
 }
 
