@@ -166,6 +166,7 @@ var pageSetup = map[string][]string{
 	},
 	applyPage:                   {"fila_serve", "mkdir fila; echo 'function on_failure(msg) return { action = \"retry\" } end' >fila/retry.lua"},
 	"docs/protocol.md":          {"fila_serve", "fila queue create orders"},
+	"docs/configuration.md":     {"fila_serve"},
 	"docs/limits-that-learn.md": {"fila_serve", "fila throttle set llm:openai --concurrency 60 --adapt overload,min=4"},
 	runbookPage:                 {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
 	storyPage:                   {"fila_serve", "fila queue create orders"},
