@@ -76,11 +76,13 @@ func (n *nemesis) drain() {
 		n.ask(&nats.Msg{Subject: "fila.consume." + queue, Data: []byte(`{"consumer":"w","max_in_flight":10000}`)})
 		begin := time.Now()
 		for n.missing(queue) > 0 {
+			if time.Since(begin) > 3*patience {
+				require.Fail(n.t, "lost, or their acks get no answer", "%d confirmed messages of %s: %s", n.missing(queue), queue, n.c.dump(queue))
+			}
 			select {
 			case d := <-k.ch:
 				n.take(d)
 			case <-time.After(time.Second):
-				require.Less(n.t, time.Since(begin), 3*patience, "%d confirmed messages of %s are lost: %s", n.missing(queue), queue, n.c.dump(queue))
 				n.ask(&nats.Msg{Subject: "fila.consume." + queue, Data: []byte(`{"consumer":"w","max_in_flight":10000}`)})
 			}
 		}

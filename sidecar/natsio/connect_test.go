@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
@@ -183,15 +184,12 @@ func TestReconnectThatDoesNotLast(t *testing.T) {
 
 func TestConnectWaitsForNATS(t *testing.T) {
 	checkLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // find a free port
-	require.NoError(t, err)
 	cfg := anyPort()
-	cfg.Port = l.Addr().(*net.TCPAddr).Port
-	require.NoError(t, l.Close())
+	cfg.Port = natstest.FreePort()
 
 	log, text := newTestLog()
 	up := make(chan struct{}, 8)
-	nc := connect(t, externalConfig("nats://ann:secret@"+l.Addr().String()), log, nil, signalTo(up))
+	nc := connect(t, externalConfig(fmt.Sprintf("nats://ann:secret@127.0.0.1:%d", cfg.Port)), log, nil, signalTo(up))
 	require.False(t, nc.IsConnected())
 	require.ErrorIs(t, nc.Publish("a", nil), nats.ErrReconnectBufExceeded)
 	require.Contains(t, text.String(), "NATS does not answer; retrying")

@@ -3,6 +3,7 @@ package natsio
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 )
 
 // clusterOf returns the configurations of n servers of a cluster with routes on free ports.
@@ -21,10 +23,7 @@ func clusterOf(t *testing.T, n int) []config.EmbeddedConfig {
 	t.Helper()
 	var routes []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close() // after the loop, so that no port is used twice
-		routes = append(routes, l.Addr().String())
+		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", natstest.FreePort()))
 	}
 	all := make([]config.EmbeddedConfig, n)
 	for i := range all {

@@ -2,7 +2,6 @@ package replog
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/e2e/natstest"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 )
@@ -22,11 +22,8 @@ func natsCluster(t *testing.T) []*server.Server {
 	ports := make([]int, 3)
 	var routes []string
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		routes = append(routes, "nats://"+l.Addr().String())
-		require.NoError(t, l.Close())
+		ports[i] = natstest.FreePort()
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
 	}
 	var servers []*server.Server
 	for i := range ports {

@@ -63,28 +63,30 @@ func (s *Server) Stop() {
 
 var ports struct {
 	sync.Mutex
-	used map[int]bool
+	taken []net.PacketConn
 }
 
-// FreePort returns a free TCP port of 127.0.0.1 that this process has not used. It is below the
-// usual range of ephemeral ports, so no outgoing connection takes it while a server restarts.
+// FreePort returns a free TCP port of 127.0.0.1 that no test has got before, in this process or in
+// another that still runs: the process keeps the UDP port of the same number, as the sign that it
+// has taken it. The port is below the usual range of ephemeral ports, so no outgoing connection
+// takes it while a server restarts.
 func FreePort() int {
 	ports.Lock()
 	defer ports.Unlock()
-	if ports.used == nil {
-		ports.used = map[int]bool{}
-	}
 	for {
 		port := 12_000 + rand.IntN(20_000)
-		if ports.used[port] {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		taken, err := net.ListenPacket("udp", addr)
 		if err != nil {
 			continue
 		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			_ = taken.Close()
+			continue
+		}
 		_ = l.Close()
-		ports.used[port] = true
+		ports.taken = append(ports.taken, taken)
 		return port
 	}
 }
