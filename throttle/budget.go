@@ -223,14 +223,19 @@ func (g *Gates) JoinBudget(key string, p budget.Part, now int64, wake []*Wait) [
 }
 
 // BudgetDemand returns what the ledger of a key needs of the record of the fleet, and the terms that
-// were set here. ok is false if the key has no shared budget.
+// were set here. As long as a message waits at the gate, it repeats what that message needs: a part may
+// have been given back while the message waited for something else. ok is false if the key has no shared
+// budget.
 func (g *Gates) BudgetDemand(key string, now int64) (d budget.Demand, t budget.Terms, ok bool) {
-	ok = g.onShares(key, now, func(l *budget.Ledger, gate *Gate, _ instant, _ int64) {
-		if d = l.Demand(); gate != nil {
+	ok = g.onShares(key, now, func(l *budget.Ledger, gate *Gate, _ instant, last int64) {
+		t = g.mu.prefixes.of(key).Budget
+		if gate != nil {
 			t = gate.limitsSet().Budget
-		} else {
-			t = g.mu.prefixes.of(key).Budget
+			if head := gate.mu.waiting.head; head != nil && gate.pause(last) == 0 && l.Opens(head.cost) != 0 {
+				l.Request(head.cost)
+			}
 		}
+		d = l.Demand()
 	})
 	return d, t, ok
 }

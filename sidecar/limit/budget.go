@@ -15,8 +15,8 @@ import (
 // budgetKind is the prefix of records of budgets in the bucket of a fleet.
 const budgetKind = "b"
 
-// When the part of a budget that is booked and not used goes back: after idleBudget without a delivery, or,
-// if another instance waits for more than there is left, when the part is keptBudget old.
+// When the part of a budget that is booked and not used goes back: after idleBudget without a delivery or a
+// new part, or, if another instance waits for more than there is left, when the part is keptBudget old.
 const (
 	idleBudget = time.Minute
 	keptBudget = time.Second
@@ -259,7 +259,7 @@ func (sp *spender) givesBack(d *budget.Demand, now int64, live func(string) bool
 	if d.Unused == 0 || d.Cost > 0 {
 		return false, 0
 	}
-	wait := idleBudget - time.Duration(now-sp.quiet)
+	wait := idleBudget - time.Duration(now-max(sp.quiet, sp.booked))
 	if sp.s.Hungry(live) {
 		wait = min(wait, keptBudget-time.Duration(now-sp.booked))
 	}

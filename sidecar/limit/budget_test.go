@@ -102,6 +102,51 @@ func TestAPartOfABudgetComesBack(t *testing.T) {
 	}
 }
 
+// versionOfBudget returns how often the record of the budget was written.
+func versionOfBudget(t *testing.T, b *fleettest.Bucket) uint64 {
+	t.Helper()
+	rec, err := record.DecodeBudget(b.Entries()["b."+base64.RawURLEncoding.EncodeToString([]byte(key))].Value)
+	require.NoError(t, err)
+	return rec.Version
+}
+
+// A message that waits for a place keeps its part of the budget for a minute, also after an hour without
+// a delivery. When the place comes later, it gets a part again.
+func TestAPartOfABudgetForWhoWaits(t *testing.T) {
+	for name, holds := range map[string]time.Duration{"a moment": 100 * time.Millisecond, "minutes": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fleettest.New()
+				r := newTrail(throttle.Limits{})
+				l := throttle.Limits{Budget: budgetOf(64).Budget, Concurrency: 1}
+				first, second := start(t, b.Of(), l, 0), start(t, b.Of(), l, 0)
+				for _, i := range []*instance{first, second} {
+					during(t, time.Second, r, 100*time.Millisecond, i)
+					require.Positive(t, r.by[i])
+					time.Sleep(time.Minute)
+				}
+				time.Sleep(time.Hour)
+
+				before := r.by[second]
+				ctx, cancel := context.WithCancel(t.Context())
+				go first.want(ctx, r, holds)
+				time.Sleep(50 * time.Millisecond)
+				cancel() // one message is in flight, and holds the place
+				version := versionOfBudget(t, b)
+				ctx, cancel = context.WithTimeout(t.Context(), holds+10*time.Second)
+				defer cancel()
+				go second.want(ctx, r, time.Hour)
+				<-ctx.Done()
+				synctest.Wait()
+				require.Equal(t, before+1, r.by[second])
+				require.LessOrEqual(t, versionOfBudget(t, b), version+4+4*uint64(holds/time.Minute), "it has given its part back and got one too often")
+				time.Sleep(time.Hour)
+				stop(first, second)
+			})
+		})
+	}
+}
+
 // Top-ups and resets act at all filas.
 func TestChangesOfASharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
