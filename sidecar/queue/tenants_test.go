@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -119,18 +120,16 @@ func (c *tenants) Done(call *provider.Call, now int64) {
 // Cuts implements [provider.Caller].
 func (c *tenants) Cuts() uint64 { return learned(c.rig, "provider").Cuts }
 
+var flagSeeds = flag.Uint64("fila.seeds", 5, "number of simulations of a provider that tenants share")
+
 // Ten tenants share a learned limit by weight at every moment, while the provider's capacity falls
 // and comes back and the limit is cut and grows: the services of each pair differ by no more than
 // the bound of drr.Line, without a quantum. The provider is used as docs/limits-that-learn.md says.
 func TestTenantsShareALearnedLimitByWeight(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(provider.Seeds)
-	if testing.Short() {
-		seeds = 2
-	}
 	sc := provider.Scenarios()[0]
 	worst, calls, cuts := 0.0, 0, uint64(0)
-	for seed := range seeds {
+	for seed := range *flagSeeds {
 		c := newTenants(t, &sc, seed)
 		r := provider.RunCallers(sc, seed, c)
 		require.Greater(t, r.Cuts, uint64(20))
