@@ -308,7 +308,9 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 // has them.
 var errRepaired = errors.New("replog: the log was repaired")
 
-// begins checks that the owner of a new epoch has not applied more than the log has.
+// begins checks that the owner of a new epoch has not applied more than the log has, or something else.
+// Two beginnings of the first epoch, before its first commit, are the same: nothing was written. One takes
+// the place of the other if the log is lost right after it was made.
 func (r *Replica) begins(seq uint64, h head, b beginning) error {
 	if !h.chained {
 		return nil
@@ -319,6 +321,7 @@ func (r *Replica) begins(seq uint64, h head, b beginning) error {
 	case has > 0:
 		return fmt.Errorf("%w: shard %d: the owner of epoch %d has applied record %d of epoch %d, which is not before record %d",
 			ErrShorter, r.o.Shard, h.epoch, b.after.n, b.after.epoch, seq)
+	case b.after == place{epoch: 1, n: 1} && r.safe.data == (Mark{}):
 	case has == 0 && h.before != 0 && r.at.chain != 0 && h.before != r.at.chain:
 		return fmt.Errorf("%w: record %d begins epoch %d after another history than was applied", ErrBroken, seq, h.epoch)
 	}

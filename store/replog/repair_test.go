@@ -582,6 +582,41 @@ func TestFollowerOfALogThatIsAnotherOne(t *testing.T) {
 	})
 }
 
+// An owner that begins an epoch after another record than the log has is not followed, unless nothing was
+// written before.
+func TestEpochAfterAnotherHistory(t *testing.T) {
+	epoch := func(number, before uint64, after place) []byte {
+		h := head{kind: kindEpoch, epoch: number, n: 1, chained: true, before: before}
+		return encode(h, beginning{owner: "a", after: after}.append(nil, true))
+	}
+	commit := appendBatches(nil, []*store.Batch{{PutConfig: []store.Entry{{Key: "k"}}}})
+	for name, writes := range map[string]bool{"empty": false, "written": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeStream()
+				b := newNode(t, f, t.TempDir(), "b")
+				first, after := epoch(1, 0, place{}), place{1, 1}
+				f.force(first)
+				if writes {
+					after.n = 2
+					f.force(encode(head{kind: kindCommit, epoch: 1, n: 2, chained: true, before: sumOf(first)}, commit))
+				}
+				f.force(epoch(2, 12345, after))
+				time.Sleep(6 * time.Second)
+				if writes {
+					require.ErrorIs(t, b.Seen().Err, ErrBroken)
+					return
+				}
+				require.NoError(t, b.Seen().Err)
+				s := promote(t, b.Replica)
+				require.Equal(t, uint64(3), s.Epoch())
+				require.NoError(t, put(s, "k", "v"))
+				require.NoError(t, s.Close())
+			})
+		})
+	}
+}
+
 // A node whose file is not open again after it was an owner is not promoted, and neither is one
 // that has not noticed that the log ends with another record.
 func TestPromotionOverAnotherLog(t *testing.T) {
