@@ -309,8 +309,8 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 var errRepaired = errors.New("replog: the log was repaired")
 
 // begins checks that the owner of a new epoch has not applied more than the log has, or something else.
-// Two beginnings of the first epoch, before its first commit, are the same: nothing was written. One takes
-// the place of the other if the log is lost right after it was made.
+// Two beginnings of the first epoch, before its first commit, are the same: both have nothing, or the seed of
+// the log. One takes the place of the other if the log is lost right after it was made.
 func (r *Replica) begins(seq uint64, h head, b beginning) error {
 	if !h.chained {
 		return nil
